@@ -1,0 +1,167 @@
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256 digest; 64 lower-case hexadecimal digits in JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Digest(Sha256::digest(bytes).into())
+    }
+
+    /// Takes a finished digest.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Digest(bytes)
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first 16 hexadecimal digits: the short form shown to people.
+    pub fn short(&self) -> String {
+        self.hex()[..16].to_owned()
+    }
+
+    /// All 64 hexadecimal digits.
+    pub fn hex(&self) -> String {
+        let mut text = String::with_capacity(64);
+        for byte in self.0 {
+            for digit in [byte >> 4, byte & 0xf] {
+                text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.hex())
+    }
+}
+
+impl FromStr for Digest {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "is not 64 lower-case hexadecimal digits";
+        if text.len() != 64 {
+            return Err(WRONG);
+        }
+        let mut out = [0; 32];
+        for (byte, pair) in out.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            for &c in pair {
+                let digit = match c {
+                    b'0'..=b'9' => c - b'0',
+                    b'a'..=b'f' => c - b'a' + 10,
+                    _ => return Err(WRONG),
+                };
+                *byte = *byte << 4 | digit;
+            }
+        }
+        Ok(Digest(out))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        text.parse().map_err(|e| de::Error::custom(format_args!("digest {e}")))
+    }
+}
+
+/// A short word taken from a remote side, safe to store and to print.
+///
+/// A word is kept as sent only when it matches `[A-Za-z0-9_.:-]{1,64}`; any other becomes `other:`
+/// and the first 16 hexadecimal digits of its SHA-256, so that equal words stay equal and no text
+/// of a model or a user gets into a ledger.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// Takes `word`, or its hashed form when it is not a plain word.
+    pub fn new(word: &str) -> Self {
+        if Self::is_plain(word) {
+            Label(word.into())
+        } else {
+            Label(format!("other:{}", Digest::of(word.as_bytes()).short()).into())
+        }
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn is_plain(word: &str) -> bool {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'-');
+        (1..=64).contains(&word.len()) && word.bytes().all(plain)
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl Serialize for Label {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Label {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Ok(Label::new(&String::deserialize(d)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_round_trips_and_has_one_spelling() {
+        let d = Digest::of(b"");
+        let hex = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(d.hex(), hex);
+        assert_eq!(d.short(), "e3b0c44298fc1c14");
+        assert_eq!(hex.parse(), Ok(d));
+        assert!(hex.to_uppercase().parse::<Digest>().is_err());
+    }
+
+    #[test]
+    fn labels_keep_plain_words_and_hash_the_rest() {
+        assert_eq!(Label::new("rate_limit_exceeded").as_str(), "rate_limit_exceeded");
+        assert_eq!(Label::new("a.b:c-D9").as_str(), "a.b:c-D9");
+        let hashed = Label::new("You said: secret");
+        assert_eq!(hashed.as_str(), format!("other:{}", Digest::of(b"You said: secret").short()));
+        assert_eq!(Label::new(hashed.as_str()), hashed, "reading a row back changes nothing");
+        assert!(Label::new("").as_str().starts_with("other:"));
+        assert!(Label::new(&"x".repeat(65)).as_str().starts_with("other:"));
+    }
+}
