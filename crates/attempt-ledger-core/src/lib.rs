@@ -26,6 +26,7 @@ mod event;
 mod id;
 mod limits;
 mod slot;
+mod table;
 mod time;
 mod verdict;
 
@@ -44,6 +45,10 @@ pub use event::{
 pub use id::{AttemptId, CallId, CaseId, IdError, RunId, SessionId};
 pub use limits::Limits;
 pub use slot::{Cause, Ordinal, Role, Slot};
+pub use table::{
+    About, Action, HINT_CAP, HintIs, LONG_BASE, LONG_CAP, Outcome, Pause, RULES, Rule, SHORT_BASE,
+    SHORT_CAP, Then, decide_retry, render_table,
+};
 pub use time::Timestamp;
 pub use verdict::{
     AfterStop, Clock, Detail, ErrorCause, Holder, Phase, Remote, Series, TransportKind,
