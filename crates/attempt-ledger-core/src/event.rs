@@ -439,6 +439,8 @@ pub enum RefusedWhy {
     OutOfRange,
     /// The attempt's role is `grader`.
     GraderRole,
+    /// The attempt is of no case.
+    Unlinked,
 }
 
 impl RefusedWhy {
@@ -455,6 +457,7 @@ impl RefusedWhy {
             RefusedWhy::NotFinite => "not_finite",
             RefusedWhy::OutOfRange => "out_of_range",
             RefusedWhy::GraderRole => "grader_role",
+            RefusedWhy::Unlinked => "unlinked",
         }
     }
 }

@@ -1,0 +1,284 @@
+use std::collections::{HashMap, hash_map::Entry};
+
+use attempt_ledger_core::{
+    AttemptId, Closed, Digest, Event, Grade, GradeRefused, Opened, Ordinal, RefusedWhy, Role, Slot,
+    Verdict,
+};
+
+use crate::{StoreError, error::OtherFixture};
+
+/// What is known of a slot, as far as it was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SlotState {
+    /// The highest ordinal.
+    pub last: Ordinal,
+    /// The attempt with ordinal one.
+    pub first: AttemptId,
+    /// How that attempt ended; `None` while it is open, or when it is lost.
+    pub first_verdict: Option<Verdict>,
+    /// Ordinal one's grade: with it the slot is frozen.
+    pub frozen: Option<f64>,
+    /// The closed attempt with the highest ordinal: its verdict, and its fingerprint where known.
+    pub newest_closed: Option<(Ordinal, Verdict, Option<Digest>)>,
+    /// The fixture of the slot.
+    pub fixture: Option<Digest>,
+    /// Attempts that are open and may still close.
+    pub open: u32,
+}
+
+/// Slots and attempts: allocates ordinals, and decides on grades. The one place that does either.
+///
+/// Three steps for each event: [`check`](Index::check) decides and fills in the ordinal,
+/// [`apply`](Index::apply) counts the event once its row is certain to be written, and
+/// [`publish`](Index::publish) makes it visible once it is acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    numbers: HashMap<Slot, u32>,
+    slots: Vec<SlotEntry>,
+    attempts: HashMap<AttemptId, Attempt>,
+}
+
+#[derive(Debug, Default)]
+struct SlotEntry {
+    last: Option<Ordinal>,
+    frozen: bool,
+    fixture: Option<Digest>,
+    visible: Option<SlotState>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    /// Number of its slot and its ordinal; `None` for an unlinked attempt.
+    place: Option<(u32, Ordinal)>,
+    role: Role,
+    state: AttemptState,
+}
+
+#[derive(Debug)]
+enum AttemptState {
+    Open { fingerprint: Option<Digest> },
+    Closed { verdict: Verdict, answer: Option<Digest> },
+}
+
+/// What an applied event changes in what is visible.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Nothing,
+    Opened { slot: u32, ordinal: Ordinal, attempt: AttemptId, fixture: Option<Digest> },
+    Closed { slot: u32, ordinal: Ordinal, verdict: Verdict, fingerprint: Option<Digest> },
+    Scored { slot: u32, score: f64 },
+}
+
+impl Index {
+    /// Decides whether `event` may be recorded, and fills in an opening's ordinal.
+    pub(crate) fn check(&self, event: &mut Event) -> Result<(), StoreError> {
+        match event {
+            Event::Opened(opened) => self.check_opened(opened),
+            Event::Closed(closed) => match self.attempts.get(&closed.attempt).map(|a| &a.state) {
+                Some(AttemptState::Open { .. }) => Ok(()),
+                Some(AttemptState::Closed { .. }) => Err(StoreError::AlreadyClosed(closed.attempt)),
+                None => Err(StoreError::UnknownAttempt(closed.attempt)),
+            },
+            Event::Scored(grade) => self.check_grade(grade, false).map_err(StoreError::Refused),
+            Event::Diagnostic(grade) => self.check_grade(grade, true).map_err(StoreError::Refused),
+            Event::Run(run) => {
+                // JSON has no such numbers: they would be written as null and not be read back.
+                if run.graders.iter().any(|g| !g.low.is_finite() || !g.high.is_finite()) {
+                    return Err(StoreError::NotFinite { what: "a grader's range" });
+                }
+                if run.retry.grade_below.is_some_and(|g| !g.is_finite()) {
+                    return Err(StoreError::NotFinite { what: "the grade to retry below" });
+                }
+                Ok(())
+            }
+            Event::GradeRefused(refused) => {
+                refused.score = refused.score.filter(|score| score.is_finite());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_opened(&self, opened: &mut Opened) -> Result<(), StoreError> {
+        if self.attempts.contains_key(&opened.attempt) {
+            return Err(StoreError::DuplicateAttempt(opened.attempt));
+        }
+        opened.ordinal = None;
+        let Some(slot) = opened.slot() else { return Ok(()) };
+        let Some(entry) = self.numbers.get(&slot).and_then(|&n| self.slots.get(n as usize)) else {
+            opened.ordinal = Some(Ordinal::FIRST);
+            return Ok(());
+        };
+        if let (Some(before), Some(given)) = (entry.fixture, opened.fixture)
+            && before != given
+        {
+            return Err(StoreError::OtherFixture(Box::new(OtherFixture { slot, before, given })));
+        }
+        match entry.last.map_or(Some(Ordinal::FIRST), Ordinal::next) {
+            Some(next) => opened.ordinal = Some(next),
+            None => return Err(StoreError::OrdinalsSpent(Box::new(slot))),
+        }
+        Ok(())
+    }
+
+    fn check_grade(&self, grade: &Grade, diagnostic: bool) -> Result<(), RefusedWhy> {
+        let attempt = self.attempts.get(&grade.attempt).ok_or(RefusedWhy::UnknownAttempt)?;
+        if attempt.role != Role::Subject {
+            return Err(RefusedWhy::GraderRole);
+        }
+        let (slot, ordinal) = attempt.place.ok_or(RefusedWhy::Unlinked)?;
+        match (ordinal.is_first(), diagnostic) {
+            (false, false) => return Err(RefusedWhy::LaterOrdinal),
+            (true, true) => return Err(RefusedWhy::FirstOrdinal),
+            _ => {}
+        }
+        let AttemptState::Closed { verdict, answer } = attempt.state else {
+            return Err(RefusedWhy::NotClosed);
+        };
+        if !verdict.is_content() {
+            return Err(RefusedWhy::NotContent);
+        }
+        if !diagnostic && self.slots.get(slot as usize).is_some_and(|entry| entry.frozen) {
+            return Err(RefusedWhy::Frozen);
+        }
+        if answer != Some(grade.answer_sha256) {
+            return Err(RefusedWhy::OtherAnswer);
+        }
+        if !grade.score.is_finite() {
+            return Err(RefusedWhy::NotFinite);
+        }
+        Ok(())
+    }
+
+    /// Counts an event whose row will be written, or was read.
+    pub(crate) fn apply(&mut self, event: &Event) -> Change {
+        match event {
+            Event::Opened(opened) => self.apply_opened(opened),
+            Event::Closed(closed) => self.apply_closed(closed),
+            Event::Scored(grade) => {
+                let place = self.attempts.get(&grade.attempt).and_then(|attempt| attempt.place);
+                let Some((slot, _)) = place else { return Change::Nothing };
+                match self.slots.get_mut(slot as usize) {
+                    Some(entry) if !entry.frozen => {
+                        entry.frozen = true;
+                        Change::Scored { slot, score: grade.score }
+                    }
+                    _ => Change::Nothing,
+                }
+            }
+            _ => Change::Nothing,
+        }
+    }
+
+    fn apply_opened(&mut self, opened: &Opened) -> Change {
+        let Opened { attempt, role, fingerprint, fixture, .. } = *opened;
+        let place = match (opened.slot(), opened.ordinal) {
+            (Some(slot), Some(ordinal)) => {
+                let number = self.number(slot);
+                if let Some(entry) = self.slots.get_mut(number as usize) {
+                    entry.last = entry.last.max(Some(ordinal));
+                    entry.fixture = entry.fixture.or(fixture);
+                }
+                Some((number, ordinal))
+            }
+            _ => None,
+        };
+        if let Entry::Vacant(vacant) = self.attempts.entry(attempt) {
+            vacant.insert(Attempt { place, role, state: AttemptState::Open { fingerprint } });
+        }
+        match place {
+            Some((slot, ordinal)) => Change::Opened { slot, ordinal, attempt, fixture },
+            None => Change::Nothing,
+        }
+    }
+
+    fn apply_closed(&mut self, closed: &Closed) -> Change {
+        let Some(attempt) = self.attempts.get_mut(&closed.attempt) else { return Change::Nothing };
+        let AttemptState::Open { fingerprint } = attempt.state else { return Change::Nothing };
+        let verdict = closed.verdict;
+        attempt.state = AttemptState::Closed { verdict, answer: closed.answer_sha256 };
+        match attempt.place {
+            Some((slot, ordinal)) => {
+                let fingerprint = fingerprint.or(closed.fingerprint);
+                Change::Closed { slot, ordinal, verdict, fingerprint }
+            }
+            None => Change::Nothing,
+        }
+    }
+
+    fn number(&mut self, slot: Slot) -> u32 {
+        let Index { numbers, slots, .. } = self;
+        *numbers.entry(slot).or_insert_with(|| {
+            slots.push(SlotEntry::default());
+            // 2^32 slots are some terabytes of rows; beyond them the last one is shared.
+            u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Whether `change` is of an attempt whose opening is not visible yet. It waits for that.
+    pub(crate) fn is_early(&self, change: &Change) -> bool {
+        let &Change::Closed { slot, ordinal, .. } = change else { return false };
+        let visible = self.slots.get(slot as usize).and_then(|entry| entry.visible);
+        visible.is_none_or(|state| state.last < ordinal)
+    }
+
+    /// Makes an acknowledged change visible.
+    pub(crate) fn publish(&mut self, change: &Change) {
+        let (&Change::Opened { slot, .. }
+        | &Change::Closed { slot, .. }
+        | &Change::Scored { slot, .. }) = change
+        else {
+            return;
+        };
+        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
+        match *change {
+            Change::Opened { ordinal, attempt, fixture, .. } => {
+                let state = entry.visible.get_or_insert(SlotState {
+                    last: ordinal,
+                    first: attempt,
+                    first_verdict: None,
+                    frozen: None,
+                    newest_closed: None,
+                    fixture: None,
+                    open: 0,
+                });
+                state.last = state.last.max(ordinal);
+                state.fixture = state.fixture.or(fixture);
+                state.open = state.open.saturating_add(1);
+            }
+            Change::Closed { ordinal, verdict, fingerprint, .. } => {
+                let Some(state) = &mut entry.visible else { return };
+                state.open = state.open.saturating_sub(1);
+                if ordinal.is_first() {
+                    state.first_verdict = Some(verdict);
+                }
+                if state.newest_closed.is_none_or(|(newest, ..)| newest < ordinal) {
+                    state.newest_closed = Some((ordinal, verdict, fingerprint));
+                }
+            }
+            Change::Scored { score, .. } => {
+                if let Some(state) = &mut entry.visible {
+                    state.frozen = Some(score);
+                }
+            }
+            Change::Nothing => {}
+        }
+    }
+
+    /// What is visible of a slot.
+    pub(crate) fn slot(&self, slot: &Slot) -> Option<SlotState> {
+        let number = *self.numbers.get(slot)?;
+        self.slots.get(number as usize)?.visible
+    }
+}
+
+/// The event that records a grade that was not accepted.
+pub(crate) fn refusal(grade: &Grade, why: RefusedWhy) -> Event {
+    Event::GradeRefused(GradeRefused {
+        attempt: grade.attempt,
+        why,
+        score: Some(grade.score).filter(|score| score.is_finite()),
+        grader: grade.grader.clone(),
+    })
+}
