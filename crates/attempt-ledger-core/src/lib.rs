@@ -23,7 +23,9 @@ mod decide;
 mod digest;
 mod effect;
 mod event;
+mod fingerprint;
 mod id;
+mod json;
 mod limits;
 mod slot;
 mod table;
@@ -42,7 +44,12 @@ pub use event::{
     Note, Opened, Planned, PlannedSlot, Record, RefusedWhy, RetrySettings, RunEvent, RunTarget,
     Sealed, Segment, Session, Unrecorded, Usage,
 };
+pub use fingerprint::{
+    COUNTED_HEADERS, FingerprintBuilder, RequestParts, TRANSPORT_SWITCHES, UNCOUNTED_QUERY,
+    compat_fingerprint, fingerprint,
+};
 pub use id::{AttemptId, CallId, CaseId, IdError, RunId, SessionId};
+pub use json::{JsonError, canonical_json};
 pub use limits::Limits;
 pub use slot::{Cause, Ordinal, Role, Slot};
 pub use table::{
