@@ -24,6 +24,7 @@ mod digest;
 mod effect;
 mod event;
 mod fingerprint;
+mod fold;
 mod id;
 mod json;
 mod limits;
@@ -47,6 +48,10 @@ pub use event::{
 pub use fingerprint::{
     COUNTED_HEADERS, FingerprintBuilder, RequestParts, TRANSPORT_SWITCHES, UNCOUNTED_QUERY,
     compat_fingerprint, fingerprint,
+};
+pub use fold::{
+    AttemptRow, Fold, FoldError, FoldFault, Folded, LOST_AFTER_TOTAL_US, Liveness, RowGrade,
+    RunSeen, SlotState, SlotView,
 };
 pub use id::{AttemptId, CallId, CaseId, IdError, RunId, SessionId};
 pub use json::{JsonError, canonical_json};
