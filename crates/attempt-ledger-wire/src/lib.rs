@@ -1,1 +1,43 @@
-//! Under construction.
+//! What came back: the bytes that a model API sent, in any chunking, turned into evidence.
+//!
+//! A [`Tap`] is fed with a response's head and body as they pass and yields the
+//! [`Facts`](attempt_ledger_core::Facts) from which [`decide()`](attempt_ledger_core::decide())
+//! makes the verdict, and the [`Evidence`] that a row holds. It unpacks gzip and deflate itself,
+//! on its own copy. [`read_request`] does the same for what is sent; [`hints`] reads headers.
+//!
+//! ```
+//! use attempt_ledger_core::{BodyEnd, Verdict, decide};
+//! use attempt_ledger_wire::{Tap, TapOptions, Wire};
+//! use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
+//!
+//! let mut headers = HeaderMap::new();
+//! headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+//! let mut tap = Tap::new(Wire::OpenAiChat, 200, &headers, &TapOptions::default());
+//!
+//! tap.feed(b"data: {\"choices\":[{\"delta\":{\"content\":\"Par");
+//! tap.feed(b"is\"},\"finish_reason\":null}]}\n\n");
+//! assert!(tap.has_first_content());
+//! // Half an answer, and the body ends as if all were well.
+//! tap.finish();
+//! assert_eq!(decide(200, tap.facts(), &BodyEnd::Complete).verdict, Verdict::Unterminated);
+//! assert_eq!(tap.evidence().content_chars, 5);
+//! ```
+
+mod encoding;
+mod error;
+mod gather;
+pub mod hints;
+mod media;
+mod openai;
+mod plain;
+mod request;
+mod sse;
+mod stop;
+mod tap;
+mod template;
+mod wire;
+
+pub use gather::answer_sha256;
+pub use request::{RequestFacts, read_request};
+pub use tap::{Evidence, Tap, TapOptions};
+pub use wire::Wire;

@@ -1,0 +1,265 @@
+use attempt_ledger_core::{
+    Content, Digest, Facts, Fault, InBandError, Label, Stop, ToolCall, Uninspected, Usage,
+};
+use sha2::{Digest as _, Sha256};
+
+use crate::{Evidence, error::ReportedError, stop};
+
+/// Tool calls that one answer may hold before its body counts as unreadable.
+const MAX_CALLS: usize = 1024;
+
+/// Collects what a decoder finds: facts for the verdict, hashes for the row.
+///
+/// The text itself is held only when it is to be handed to graders.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) facts: Facts,
+    pub(crate) progress: u64,
+    text: Sha256,
+    refusal: Option<Sha256>,
+    calls: Vec<Call>,
+    finish: Option<Label>,
+    usage: Usage,
+    choices: u128,
+    kept: Option<Content>,
+    /// Bytes that may still be kept.
+    room: usize,
+    accept_done: bool,
+}
+
+/// How a tool call is told from the others of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKey {
+    /// By the number the wire gives it.
+    Index(u64),
+    /// By its id alone, since the server sends no number.
+    Id(u64),
+    /// It goes on with the newest one.
+    Newest,
+    /// The one call of the form that came before tool calls.
+    Legacy,
+}
+
+#[derive(Debug)]
+struct Call {
+    key: CallKey,
+    name: Sha256,
+    arguments: Sha256,
+}
+
+impl Gather {
+    pub(crate) fn new(facts: Facts, keep: bool, room: usize, accept_done: bool) -> Self {
+        Gather {
+            facts,
+            progress: 0,
+            text: Sha256::new(),
+            refusal: None,
+            calls: Vec::new(),
+            finish: None,
+            usage: Usage::default(),
+            choices: 0,
+            kept: keep.then(Content::default),
+            room,
+            accept_done,
+        }
+    }
+
+    /// Whether what arrives still counts.
+    pub(crate) fn is_open(&self) -> bool {
+        self.facts.fault.is_none() && self.facts.uninspected.is_none() && !self.facts.done
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.text.update(text.as_bytes());
+        self.facts.text_chars += text.chars().count() as u64;
+        self.facts.has_text = self.facts.has_text || text.chars().any(|c| !c.is_whitespace());
+        if self.may_keep(text.len())
+            && let Some(kept) = &mut self.kept
+        {
+            kept.text.push_str(text);
+        }
+    }
+
+    pub(crate) fn refusal(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.facts.refusal = true;
+        self.refusal.get_or_insert_with(Sha256::new).update(text.as_bytes());
+        if self.may_keep(text.len())
+            && let Some(kept) = &mut self.kept
+        {
+            kept.refusal.get_or_insert_default().push_str(text);
+        }
+    }
+
+    pub(crate) fn call(&mut self, key: CallKey, name: &str, arguments: &str) {
+        let found = match key {
+            CallKey::Newest => self.calls.len().checked_sub(1),
+            _ => self.calls.iter().rposition(|call| call.key == key),
+        };
+        if found.is_none() && self.calls.len() == MAX_CALLS {
+            return self.uninspected(Uninspected::Size);
+        }
+        let at = found.unwrap_or_else(|| {
+            let call = Call { key, name: Sha256::new(), arguments: Sha256::new() };
+            self.calls.push(call);
+            self.facts.tool_calls += 1;
+            if let Some(kept) = &mut self.kept {
+                kept.tool_calls.push(ToolCall::default());
+            }
+            self.calls.len() - 1
+        });
+        if let Some(call) = self.calls.get_mut(at) {
+            call.name.update(name.as_bytes());
+            call.arguments.update(arguments.as_bytes());
+        }
+        if self.may_keep(name.len() + arguments.len())
+            && let Some(call) = self.kept.as_mut().and_then(|kept| kept.tool_calls.get_mut(at))
+        {
+            call.name.push_str(name);
+            call.arguments.push_str(arguments);
+        }
+    }
+
+    /// The last word wins; an empty one says "not finished".
+    pub(crate) fn stop_word(&mut self, word: &str) {
+        if word.is_empty() {
+            return;
+        }
+        if self.finish.as_ref().is_none_or(|known| known.as_str() != word) {
+            self.finish = Some(Label::new(word));
+        }
+        let meaning = stop::meaning(word);
+        self.facts.unknown_stop = meaning.is_none();
+        self.facts.stop = Some(meaning.unwrap_or(Stop::Plain));
+    }
+
+    /// The last value that was reported wins, each for itself.
+    pub(crate) fn usage(&mut self, input: Option<u64>, output: Option<u64>) {
+        self.usage.input = input.or(self.usage.input);
+        self.usage.output = output.or(self.usage.output);
+    }
+
+    /// A choice of this index came. An index beyond what any API offers is not counted.
+    pub(crate) fn choice(&mut self, index: u64) {
+        if let Some(bit) = u32::try_from(index).ok().and_then(|index| 1u128.checked_shl(index)) {
+            self.choices |= bit;
+            self.facts.choices = self.choices.count_ones();
+        }
+    }
+
+    /// Whether an answer stands that an error can no longer take away.
+    pub(crate) fn answered(&self) -> bool {
+        self.facts.stop_seen() && self.facts.usable()
+    }
+
+    pub(crate) fn error(&mut self, reported: ReportedError) {
+        self.facts.retry_after_ms = self.facts.retry_after_ms.or(reported.retry_after_ms);
+        self.facts.fault.get_or_insert(Fault::Error(reported.error));
+    }
+
+    pub(crate) fn late_error(&mut self, error: InBandError) {
+        self.facts.late_error.get_or_insert(error);
+    }
+
+    pub(crate) fn malformed(&mut self) {
+        self.facts.fault.get_or_insert(Fault::Malformed);
+    }
+
+    pub(crate) fn uninspected(&mut self, why: Uninspected) {
+        self.facts.uninspected.get_or_insert(why);
+    }
+
+    /// The wire's done marker came.
+    pub(crate) fn done(&mut self) {
+        if self.accept_done && self.is_open() && self.facts.stop.is_none() {
+            self.facts.stop = Some(Stop::Plain);
+        }
+        self.facts.done = true;
+    }
+
+    pub(crate) fn evidence(&mut self, streamed: bool) -> Evidence {
+        let digest = |state: &Sha256| Digest::from_bytes(state.clone().finalize().into());
+        let text = (self.facts.text_chars > 0).then(|| digest(&self.text));
+        let refusal = self.refusal.as_ref().map(digest);
+        let calls: Vec<_> =
+            self.calls.iter().map(|call| (digest(&call.name), digest(&call.arguments))).collect();
+        let content = self.kept.take().map(|mut kept| {
+            kept.finish_reason = self.finish.clone();
+            kept
+        });
+        Evidence {
+            finish_reason: self.finish.clone(),
+            content_sha256: text,
+            answer_sha256: answer(self.finish.as_ref(), refusal, text, &calls),
+            content_chars: self.facts.text_chars,
+            tool_calls: self.facts.tool_calls,
+            usage: self.usage,
+            events: streamed.then_some(self.progress),
+            content,
+        }
+    }
+
+    fn may_keep(&mut self, len: usize) -> bool {
+        if self.kept.is_none() {
+            return false;
+        }
+        match self.room.checked_sub(len) {
+            Some(left) => self.room = left,
+            None => {
+                self.kept = None;
+                self.uninspected(Uninspected::Size);
+            }
+        }
+        self.kept.is_some()
+    }
+}
+
+/// The digest that grades bind to: what [`Evidence::answer_sha256`] is for this content.
+///
+/// SHA-256 of the canonical JSON (RFC 8785) of `{"finish_reason", "refusal", "text",
+/// "tool_calls": [{"arguments", "name"}]}`, in which the stop word stands as it is and each of the
+/// other strings as the hexadecimal SHA-256 of its UTF-8 bytes; absent values, and a text without
+/// characters, are null. Hashing the parts first lets a stream be hashed in the order in which it
+/// arrives, without being held.
+pub fn answer_sha256(content: &Content) -> Digest {
+    let digest = |text: &str| Digest::of(text.as_bytes());
+    let calls: Vec<_> = content
+        .tool_calls
+        .iter()
+        .map(|call| (digest(&call.name), digest(&call.arguments)))
+        .collect();
+    let text = (!content.text.is_empty()).then(|| digest(&content.text));
+    answer(content.finish_reason.as_ref(), content.refusal.as_deref().map(digest), text, &calls)
+}
+
+fn answer(
+    finish: Option<&Label>,
+    refusal: Option<Digest>,
+    text: Option<Digest>,
+    calls: &[(Digest, Digest)],
+) -> Digest {
+    // A label's characters and hexadecimal digits need no escapes in JSON.
+    let quoted = |word: Option<String>| word.map_or("null".to_owned(), |w| format!("\"{w}\""));
+    let mut json = format!(
+        "{{\"finish_reason\":{},\"refusal\":{},\"text\":{},\"tool_calls\":[",
+        quoted(finish.map(|word| word.as_str().to_owned())),
+        quoted(refusal.map(|digest| digest.hex())),
+        quoted(text.map(|digest| digest.hex())),
+    );
+    for (n, (name, arguments)) in calls.iter().enumerate() {
+        let comma = if n == 0 { "" } else { "," };
+        json.push_str(&format!("{comma}{{\"arguments\":\"{arguments}\",\"name\":\"{name}\"}}"));
+    }
+    json.push_str("]}");
+    Digest::of(json.as_bytes())
+}
+
+/// A call's id, shortened.
+pub(crate) fn id_hash(id: &str) -> u64 {
+    Sha256::digest(id.as_bytes()).iter().take(8).fold(0, |n, &b| n << 8 | u64::from(b))
+}

@@ -1,0 +1,380 @@
+use std::fmt;
+
+use attempt_ledger_core::{Content, Digest, Facts, Label, Uninspected, Usage, Verdict};
+use http::HeaderMap;
+use serde_json::Value;
+
+use crate::{
+    Wire,
+    encoding::{Coding, Failed, Inflate},
+    error,
+    gather::Gather,
+    hints,
+    media::Media,
+    openai,
+    plain::{self, Utf8},
+    sse::{Kind, Sink, Sse},
+    template::Template,
+    wire::Family,
+};
+
+/// Bytes of an error response's body that are read for its code.
+const MAX_ERROR_BODY: usize = 256 * 1024;
+
+/// How a [`Tap`] decodes.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// Keep the content itself, for graders. Otherwise only hashes of it are held.
+    pub keep_content: bool,
+    /// Take the wire's done marker as a stop reason, for servers that never state one.
+    pub accept_done: bool,
+    /// Decoded bytes of a document, or of content that is kept, at most. Default 16 MiB.
+    pub max_body: usize,
+    /// Decoded bytes to one encoded byte, at most. Default 100.
+    pub max_ratio: u32,
+    /// Bytes of one event, at most. Default 16 MiB.
+    pub max_event: usize,
+    /// Whether the request asked for a stream, where that is known; the answer that differs is
+    /// noted.
+    pub stream_asked: Option<bool>,
+}
+
+impl Default for TapOptions {
+    fn default() -> Self {
+        TapOptions {
+            keep_content: false,
+            accept_done: false,
+            max_body: 16 * 1024 * 1024,
+            max_ratio: 100,
+            max_event: 16 * 1024 * 1024,
+            stream_asked: None,
+        }
+    }
+}
+
+/// What a response held, beyond the facts that decide its verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// The provider's stop word: the last one that was not empty.
+    pub finish_reason: Option<Label>,
+    /// SHA-256 of the answer text in UTF-8, as far as it came; `None` without text.
+    pub content_sha256: Option<Digest>,
+    /// SHA-256 of text, tool calls, refusal and stop word together: see
+    /// [`answer_sha256`](crate::answer_sha256).
+    pub answer_sha256: Digest,
+    /// Unicode code points of the answer text.
+    pub content_chars: u64,
+    /// Distinct tool calls.
+    pub tool_calls: u32,
+    /// Token counts, the last ones that were reported.
+    pub usage: Usage,
+    /// Progress events, when the body was decoded as a stream.
+    pub events: Option<u64>,
+    /// The content, when [`TapOptions::keep_content`] is set.
+    pub content: Option<Content>,
+}
+
+/// Reads a response's body beside its reader, as it passes.
+///
+/// Fed with the raw bytes in any chunking; the result does not depend on where they were cut.
+/// A stream is decoded as it comes, and no more is held than its longest event; a document is
+/// held, up to a bound, and decoded at its end.
+///
+/// At the end of the body call [`finish`](Tap::finish) if it ended as its framing says, or
+/// [`cut`](Tap::cut) if it broke, or its reader left.
+pub struct Tap {
+    wire: Wire,
+    is_stream: bool,
+    inflate: Option<Inflate>,
+    mode: Mode,
+    state: State,
+    finished: bool,
+}
+
+/// What a decoder writes to.
+struct State {
+    family: Family,
+    gather: Gather,
+    template: Template,
+}
+
+enum Mode {
+    /// Nothing is read.
+    Skip,
+    /// Events.
+    Events(Sse),
+    /// One JSON document of a 2xx.
+    Document(Held),
+    /// Text that is itself the content.
+    Text(Utf8, usize),
+    /// The body of a 4xx or 5xx.
+    ErrorBody(Held),
+}
+
+struct Held {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl Tap {
+    /// A tap for a response on `wire` with this head.
+    pub fn new(wire: Wire, status: u16, headers: &HeaderMap, options: &TapOptions) -> Tap {
+        let media = Media::of(headers);
+        let is_stream = media == Media::EventStream;
+        let is_answer = (200..300).contains(&status);
+        let family = wire.family();
+        let mut facts = Facts {
+            // A plain stream has no stop reason that could be missing.
+            streamed: is_answer && is_stream && family != Family::Plain,
+            retry_after_ms: hints::retry_after_ms(headers),
+            status_says: (status == 498 && family == Family::OpenAi).then_some(Verdict::Throttled),
+            other_media: is_answer && options.stream_asked.is_some_and(|asked| asked != is_stream),
+            ..Facts::default()
+        };
+        let mut mode = match (family, media) {
+            _ if status >= 400 && family == Family::Plain => Mode::Skip,
+            _ if status >= 400 => Mode::ErrorBody(Held::new(MAX_ERROR_BODY)),
+            _ if !is_answer => Mode::Skip,
+            (_, Media::EventStream) => Mode::Events(Sse::new(options.max_event)),
+            (Family::OpenAi, _) | (_, Media::Json) => Mode::Document(Held::new(options.max_body)),
+            (_, Media::Text | Media::Unknown) => Mode::Text(Utf8::default(), options.max_body),
+            (_, Media::Binary) => {
+                facts.uninspected = Some(Uninspected::MediaType);
+                Mode::Skip
+            }
+        };
+        let coding = Coding::of(headers);
+        if coding == Coding::Unknown && !matches!(mode, Mode::Skip) {
+            facts.uninspected = Some(Uninspected::Encoding);
+            mode = Mode::Skip;
+        }
+        let inflate = match mode {
+            Mode::Skip => None,
+            _ => Inflate::new(coding, options.max_ratio),
+        };
+        let gather =
+            Gather::new(facts, options.keep_content, options.max_body, options.accept_done);
+        let state = State { family, gather, template: Template::default() };
+        Tap { wire, is_stream, inflate, mode, state, finished: false }
+    }
+
+    /// The wire it reads.
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// Whether the response is a stream of events, by its media type.
+    pub fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    /// Takes the next raw bytes of the body. Does nothing after the end.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.finished || matches!(self.mode, Mode::Skip) {
+            return;
+        }
+        let Some(inflate) = &mut self.inflate else {
+            return self.mode.feed(bytes, &mut self.state);
+        };
+        let (mode, state) = (&mut self.mode, &mut self.state);
+        let failed = inflate.feed(bytes, |decoded| mode.feed(decoded, state)).err();
+        if let Some(failed) = failed {
+            self.unpack_failed(failed);
+        }
+    }
+
+    /// The body ended as its framing says. An unterminated last event is used if it parses; a
+    /// document that does not parse is malformed. A second call does nothing.
+    pub fn finish(&mut self) {
+        self.end(false);
+    }
+
+    /// The body ended early: its transfer broke, a clock passed, or its reader left. What is
+    /// unfinished is used if it parses and proves nothing if it does not. A second call, or one
+    /// after [`finish`](Tap::finish), does nothing.
+    pub fn cut(&mut self) {
+        self.end(true);
+    }
+
+    /// What is known so far; complete after [`finish`](Tap::finish) or [`cut`](Tap::cut).
+    pub fn facts(&self) -> &Facts {
+        &self.state.gather.facts
+    }
+
+    /// Events of the protocol so far: no comments, pings, done markers or errors.
+    pub fn progress_events(&self) -> u64 {
+        self.state.gather.progress
+    }
+
+    /// Whether a first non-empty text, tool call or refusal came.
+    pub fn has_first_content(&self) -> bool {
+        let facts = self.facts();
+        facts.text_chars > 0 || facts.tool_calls > 0 || facts.refusal
+    }
+
+    /// Whether the wire's done marker came: nothing after it is recorded.
+    pub fn terminal(&self) -> bool {
+        self.facts().done
+    }
+
+    /// What the body held. Ends the tap with [`cut`](Tap::cut) if nobody did; takes the content
+    /// that was kept.
+    pub fn evidence(&mut self) -> Evidence {
+        self.cut();
+        let streamed = matches!(self.mode, Mode::Events(_));
+        self.state.gather.evidence(streamed)
+    }
+
+    /// Bytes of the body that are held now.
+    pub fn held(&self) -> usize {
+        let held = match &self.mode {
+            Mode::Events(sse) => sse.held(),
+            Mode::Document(held) | Mode::ErrorBody(held) => held.bytes.capacity(),
+            Mode::Skip | Mode::Text(..) => 0,
+        };
+        held + self.state.template.held()
+    }
+
+    fn unpack_failed(&mut self, failed: Failed) {
+        if self.state.gather.is_open() && !matches!(self.mode, Mode::ErrorBody(_)) {
+            match failed {
+                Failed::Corrupt => self.state.gather.malformed(),
+                Failed::Ratio => self.state.gather.uninspected(Uninspected::Ratio),
+            }
+        }
+        self.inflate = None;
+        self.stop_reading();
+    }
+
+    /// Keeps what is known and reads no more.
+    fn stop_reading(&mut self) {
+        match &mut self.mode {
+            // Events stay a stream, with their count.
+            Mode::Events(sse) => sse.close(),
+            mode => *mode = Mode::Skip,
+        }
+    }
+
+    fn end(&mut self, cut: bool) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        if let Some(Err(failed)) = self.inflate.take().map(|mut inflate| inflate.finish()) {
+            // An encoding that is cut short shows in a protocol's own end marks, but in no other.
+            let tells = self.state.family == Family::Plain && !cut;
+            if failed == Failed::Ratio || tells {
+                self.unpack_failed(failed);
+            }
+        }
+        let State { family, gather, .. } = &mut self.state;
+        match &mut self.mode {
+            Mode::Skip => {}
+            Mode::Events(sse) => sse.finish(&mut self.state),
+            Mode::Document(held) => {
+                let body = std::mem::take(&mut held.bytes);
+                match family {
+                    Family::OpenAi => openai::document(&body, cut, gather),
+                    Family::Plain => plain::json(&body, cut, gather),
+                }
+            }
+            Mode::Text(utf8, _) if !cut => utf8.finish(gather),
+            Mode::Text(..) => {}
+            Mode::ErrorBody(held) => {
+                let body = std::mem::take(&mut held.bytes);
+                error_body(&body, gather);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Tap {
+    /// Without the body's bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tap")
+            .field("wire", &self.wire)
+            .field("is_stream", &self.is_stream)
+            .field("facts", self.facts())
+            .field("finished", &self.finished)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Mode {
+    fn feed(&mut self, bytes: &[u8], state: &mut State) {
+        match self {
+            Mode::Skip => {}
+            Mode::Events(sse) => sse.feed(bytes, state),
+            Mode::Text(utf8, room) => {
+                if !state.gather.is_open() {
+                    return;
+                }
+                let (fits, over) = bytes.split_at(bytes.len().min(*room));
+                *room -= fits.len();
+                utf8.feed(fits, &mut state.gather);
+                if !over.is_empty() {
+                    state.over_bound();
+                }
+            }
+            Mode::Document(held) => {
+                if !held.take(bytes) {
+                    state.over_bound();
+                    *self = Mode::Skip;
+                }
+            }
+            // The status decides without it.
+            Mode::ErrorBody(held) => {
+                if !held.take(bytes) {
+                    *self = Mode::Skip;
+                }
+            }
+        }
+    }
+}
+
+impl Held {
+    fn new(max: usize) -> Self {
+        Held { bytes: Vec::new(), max }
+    }
+
+    /// False if it would be over the bound.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        let fits = self.bytes.len() + bytes.len() <= self.max;
+        if fits {
+            self.bytes.extend_from_slice(bytes);
+        }
+        fits
+    }
+}
+
+impl Sink for State {
+    fn event(&mut self, data: &[u8], kind: Kind, complete: bool) -> bool {
+        match self.family {
+            Family::OpenAi => {
+                openai::event(data, kind, complete, &mut self.gather, &mut self.template)
+            }
+            Family::Plain => {
+                plain::event(data, complete, &mut self.gather);
+                true
+            }
+        }
+    }
+
+    fn over_bound(&mut self) {
+        if self.gather.is_open() {
+            self.gather.uninspected(Uninspected::Size);
+        }
+    }
+}
+
+fn error_body(body: &[u8], gather: &mut Gather) {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let read = |json: &[u8]| error::from_body(&serde_json::from_slice::<Value>(json).ok()?);
+    // A stream that was refused may still frame its error as an event.
+    let framed = || {
+        body.split(|b| matches!(b, b'\n' | b'\r'))
+            .find_map(|line| read(line.strip_prefix(b"data:")?))
+    };
+    if let Some(reported) = read(body).or_else(framed) {
+        gather.error(reported);
+    }
+}
