@@ -1,7 +1,7 @@
 //! What the model says: the documents and events of the OpenAI-shaped wires.
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{Play, Received};
 
@@ -27,7 +27,7 @@ pub(crate) struct Answer {
     pub(crate) says: Says,
     pub(crate) finish: Option<String>,
     /// Stands beside the choices, as some routers put it.
-    pub(crate) error: Option<Value>,
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,91 +60,95 @@ impl Asked {
         }
     }
 
-    /// The whole answer as one document.
+    /// The whole answer as one document, its fields in the order in which servers write them: a
+    /// document that is cut has its text before its finish reason.
     pub(crate) fn document(&self, answer: &Answer) -> Vec<u8> {
-        let mut document = self.envelope("chat.completion", "text_completion");
+        let finish = quoted(answer.finish.as_deref());
         let choice = if self.legacy {
-            json!({"index": 0, "text": answer.text(), "logprobs": null, "finish_reason": answer.finish})
+            let text = quoted(Some(answer.text()));
+            format!(r#""text":{text},"logprobs":null,"finish_reason":{finish}"#)
         } else {
-            let mut message = json!({"role": "assistant", "content": null, "refusal": null});
-            match &answer.says {
-                Says::Text(text) => set(&mut message, "content", json!(text)),
-                Says::Refusal(text) => set(&mut message, "refusal", json!(text)),
-                Says::ToolCall => set(&mut message, "tool_calls", json!([tool_call()])),
-            }
-            json!({"index": 0, "message": message, "logprobs": null, "finish_reason": answer.finish})
+            let says = match &answer.says {
+                Says::Text(text) => format!(r#""content":{},"refusal":null"#, quoted(Some(text))),
+                Says::Refusal(text) => {
+                    format!(r#""content":null,"refusal":{}"#, quoted(Some(text)))
+                }
+                Says::ToolCall => {
+                    format!(r#""content":null,"refusal":null,"tool_calls":[{{{TOOL_CALL}}}]"#)
+                }
+            };
+            let message = format!(r#"{{"role":"assistant",{says}}}"#);
+            format!(r#""message":{message},"logprobs":null,"finish_reason":{finish}"#)
         };
-        set(&mut document, "choices", json!([choice]));
-        set(&mut document, "usage", self.usage(answer));
-        if let Some(error) = &answer.error {
-            set(&mut document, "error", error.clone());
-        }
-        document.to_string().into_bytes()
+        let envelope = self.envelope("chat.completion");
+        let usage = self.usage(answer);
+        let error = answer.error.as_ref().map(|e| format!(r#","error":{e}"#)).unwrap_or_default();
+        format!(r#"{{{envelope},"choices":[{{"index":0,{choice}}}],{usage}{error}}}"#).into_bytes()
     }
 
-    /// The events of the answer, one each, without `[DONE]`; the first says nothing yet.
+    /// The events of the answer, one each, without `[DONE]`; the first of a chat has no text yet.
     pub(crate) fn events(&self, answer: &Answer) -> Vec<Bytes> {
         let mut events = Vec::new();
         if !self.legacy {
-            events.push(self.delta(&json!({"role": "assistant", "content": ""}), None));
+            events.push(self.chunk(r#""role":"assistant","content":"""#, "", None));
         }
         match &answer.says {
             Says::Text(text) => {
                 for piece in pieces(text) {
-                    events.push(self.delta(&json!({"content": piece}), None));
+                    let delta = format!(r#""content":{}"#, quoted(Some(&piece)));
+                    events.push(self.chunk(&delta, &piece, None));
                 }
             }
             Says::Refusal(text) => {
                 for piece in pieces(text) {
-                    events.push(self.delta(&json!({"refusal": piece}), None));
+                    let delta = format!(r#""refusal":{}"#, quoted(Some(&piece)));
+                    events.push(self.chunk(&delta, &piece, None));
                 }
             }
             Says::ToolCall => {
-                let mut call = tool_call();
-                set(&mut call, "index", json!(0));
-                events.push(self.delta(&json!({"tool_calls": [call]}), None));
+                let delta = format!(r#""tool_calls":[{{"index":0,{TOOL_CALL}}}]"#);
+                events.push(self.chunk(&delta, "", None));
             }
         }
         if let Some(finish) = &answer.finish {
-            events.push(self.delta(&json!({}), Some(finish)));
+            events.push(self.chunk("", "", Some(finish)));
         }
         if self.usage && answer.finish.is_some() {
-            let mut chunk = self.envelope("chat.completion.chunk", "text_completion");
-            set(&mut chunk, "choices", json!([]));
-            set(&mut chunk, "usage", self.usage(answer));
-            events.push(event(&chunk));
+            let envelope = self.envelope("chat.completion.chunk");
+            events.push(event(&format!(r#"{{{envelope},"choices":[],{}}}"#, self.usage(answer))));
         }
         events
     }
 
-    fn delta(&self, delta: &Value, finish: Option<&str>) -> Bytes {
-        let mut chunk = self.envelope("chat.completion.chunk", "text_completion");
-        let choice = if self.legacy {
-            let text = delta.get("content").cloned().unwrap_or_else(|| json!(""));
-            json!({"index": 0, "text": text, "finish_reason": finish})
+    fn chunk(&self, delta: &str, text: &str, finish: Option<&str>) -> Bytes {
+        let envelope = self.envelope("chat.completion.chunk");
+        let says = if self.legacy {
+            format!(r#""text":{}"#, quoted(Some(text)))
         } else {
-            json!({"index": 0, "delta": delta, "finish_reason": finish})
+            format!(r#""delta":{{{delta}}}"#)
         };
-        set(&mut chunk, "choices", json!([choice]));
-        event(&chunk)
+        let finish = quoted(finish);
+        event(&format!(
+            r#"{{{envelope},"choices":[{{"index":0,{says},"finish_reason":{finish}}}]}}"#
+        ))
     }
 
-    fn envelope(&self, chat: &str, legacy: &str) -> Value {
-        json!({
-            "id": format!("chatcmpl-mock-{}", self.number),
-            "object": if self.legacy { legacy } else { chat },
-            "created": 1_767_225_600,
-            "model": self.model,
-        })
+    fn envelope(&self, chat: &str) -> String {
+        let number = self.number;
+        let object = if self.legacy { "text_completion" } else { chat };
+        let model = quoted(Some(&self.model));
+        format!(
+            r#""id":"chatcmpl-mock-{number}","object":"{object}","created":1767225600,"model":{model}"#
+        )
     }
 
-    fn usage(&self, answer: &Answer) -> Value {
+    fn usage(&self, answer: &Answer) -> String {
+        let prompt = self.prompt_tokens;
         let completion = answer.text().len().div_ceil(4);
-        json!({
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": completion,
-            "total_tokens": self.prompt_tokens.saturating_add(completion),
-        })
+        let total = prompt.saturating_add(completion);
+        format!(
+            r#""usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{total}}}"#
+        )
     }
 }
 
@@ -175,22 +179,24 @@ impl Answer {
 /// The sentinel after the last event.
 pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
 
+const TOOL_CALL: &str = concat!(
+    r#""id":"call_mock_1","type":"function","function":"#,
+    r#"{"name":"lookup","arguments":"{\"key\":\"pong\"}"}"#,
+);
+
 /// One event of a stream.
-pub(crate) fn event(value: &Value) -> Bytes {
-    Bytes::from(format!("data: {value}\n\n"))
+pub(crate) fn event(json: &str) -> Bytes {
+    Bytes::from(format!("data: {json}\n\n"))
 }
 
 /// An error object as OpenAI-shaped servers write it, without its wrapper.
-pub(crate) fn error(message: &str, kind: &str, code: Option<&str>) -> Value {
-    json!({"message": message, "type": kind, "param": null, "code": code})
+pub(crate) fn error(message: &str, kind: &str, code: Option<&str>) -> String {
+    let (message, kind, code) = (quoted(Some(message)), quoted(Some(kind)), quoted(code));
+    format!(r#"{{"message":{message},"type":{kind},"param":null,"code":{code}}}"#)
 }
 
-fn tool_call() -> Value {
-    json!({
-        "id": "call_mock_1",
-        "type": "function",
-        "function": {"name": "lookup", "arguments": "{\"key\":\"pong\"}"},
-    })
+fn quoted(text: Option<&str>) -> String {
+    text.map_or_else(|| "null".to_owned(), |text| Value::from(text).to_string())
 }
 
 /// At least two pieces where the text allows it, each of at most 256 characters.
@@ -198,10 +204,4 @@ fn pieces(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let size = chars.len().div_ceil(2).clamp(1, 256);
     chars.chunks(size).map(|piece| piece.iter().collect()).collect()
-}
-
-fn set(object: &mut Value, name: &str, value: Value) {
-    if let Some(map) = object.as_object_mut() {
-        map.insert(name.to_owned(), value);
-    }
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use serde_json::{Value, json};
 
 use crate::{
     Play, RetryHint, Step,
@@ -73,7 +72,9 @@ impl Plan {
             ),
             Step::Html200 => out.plain(200, &[("content-type", "text/html")], HTML),
             Step::BadJson => out.bad_json(&good()),
-            Step::SlowFirstByte(wait) => out.wait(*wait).answer(&good()),
+            Step::SlowFirstByte(wait) => {
+                Out { date: later(date, *wait), ..out.wait(*wait) }.answer(&good())
+            }
             Step::Refusal => {
                 let text = play.text.as_deref().unwrap_or("I cannot help with that.");
                 let says = Says::Refusal(text.to_owned());
@@ -229,15 +230,15 @@ impl Out<'_> {
                 vec![("retry-after", http_date(date))]
             }
             RetryHint::RetryInfo(delay) => {
-                body = json!({"error": {
-                    "code": 429,
-                    "message": "too many requests",
-                    "status": "RESOURCE_EXHAUSTED",
-                    "details": [{
-                        "@type": "type.googleapis.com/google.rpc.RetryInfo",
-                        "retryDelay": format!("{}s", delay.as_secs_f64()),
-                    }],
-                }});
+                body = wrapped(&format!(
+                    concat!(
+                        r#"{{"code":429,"message":"too many requests","#,
+                        r#""status":"RESOURCE_EXHAUSTED","details":[{{"#,
+                        r#""@type":"type.googleapis.com/google.rpc.RetryInfo","#,
+                        r#""retryDelay":"{}s"}}]}}"#
+                    ),
+                    delay.as_secs_f64()
+                ));
                 vec![]
             }
             RetryHint::Both { millis, seconds } => {
@@ -248,10 +249,10 @@ impl Out<'_> {
         self.status(429, &headers, &body)
     }
 
-    fn status(self, status: u16, headers: &[(&str, &str)], body: &Value) -> Plan {
+    fn status(self, status: u16, headers: &[(&str, &str)], body: &str) -> Plan {
         let mut all = vec![("content-type", JSON)];
         all.extend_from_slice(headers);
-        self.plain(status, &all, body.to_string().as_bytes())
+        self.plain(status, &all, body.as_bytes())
     }
 
     /// A response whose length is known. The connection goes on.
@@ -359,11 +360,11 @@ impl Out<'_> {
     }
 }
 
-fn wrapped(error: &Value) -> Value {
-    json!({"error": error})
+fn wrapped(error: &str) -> String {
+    format!(r#"{{"error":{error}}}"#)
 }
 
-fn overloaded() -> Value {
+fn overloaded() -> String {
     answer::error("the model is overloaded", "server_error", Some("overloaded"))
 }
 

@@ -262,7 +262,7 @@ impl From<String> for CaseKey {
 }
 
 fn contains(hay: &[u8], needle: &[u8]) -> bool {
-    needle.is_empty() || hay.windows(needle.len()).any(|window| window == needle)
+    memchr::memmem::find(hay, needle).is_some()
 }
 
 #[cfg(test)]
