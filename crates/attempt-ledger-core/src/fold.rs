@@ -1,6 +1,8 @@
 //! From events to rows and slots: the one place that does it.
 
 mod row;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
