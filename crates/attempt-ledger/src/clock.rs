@@ -1,0 +1,183 @@
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use attempt_ledger_core::Clock;
+use tokio::time::{Instant, Sleep};
+
+use crate::config::{Clocks, deadline};
+
+/// One timer that is moved only when it must be.
+///
+/// A stream's idle deadline moves with every chunk, always further away. So the timer is left where
+/// it is, and when it fires too early it is set again: a chunk costs no timer operation. The waker
+/// that is registered is remembered, so that the timer is not even polled while it stays the same.
+#[derive(Debug, Default)]
+pub(crate) struct LazyTimer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    registered: Option<(Instant, Waker)>,
+}
+
+impl LazyTimer {
+    /// Ready when `at` has passed, by `now`; else the task is woken then.
+    pub(crate) fn poll_until(
+        &mut self,
+        at: Instant,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if now >= at {
+            return Poll::Ready(());
+        }
+        if let Some((set, waker)) = &self.registered
+            && *set <= at
+            && *set > now
+            && waker.will_wake(cx.waker())
+        {
+            return Poll::Pending;
+        }
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        if sleep.deadline() > at || sleep.deadline() <= now {
+            sleep.as_mut().reset(at);
+        }
+        let set = sleep.deadline();
+        match sleep.as_mut().poll(cx) {
+            Poll::Pending => {
+                self.registered = Some((set, cx.waker().clone()));
+                Poll::Pending
+            }
+            // The runtime's budget for this poll is used up, or the clock moved: ask again at once.
+            Poll::Ready(()) => {
+                self.registered = None;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Waits until `limit` has passed since the first call with an empty `since`.
+    pub(crate) fn poll_limit(
+        &mut self,
+        since: &mut Option<Instant>,
+        limit: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let now = Instant::now();
+        let start = *since.get_or_insert(now);
+        self.poll_until(deadline(start, limit), now, cx)
+    }
+}
+
+/// A clock that expired, with its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expired {
+    pub(crate) clock: Clock,
+    pub(crate) limit: Duration,
+}
+
+/// The clocks of one attempt, from the moment the inner service is called.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    start: Instant,
+    head: Option<(Instant, Duration)>,
+    idle: Duration,
+    total: Instant,
+    total_expired: Expired,
+    pending_since: Option<Instant>,
+    /// An error body is read until here at most; passing it is no clock of the attempt.
+    error_body: Option<Instant>,
+    pub(crate) timer: LazyTimer,
+}
+
+/// What [`Timers::poll_body`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// A clock of the attempt.
+    Clock(Expired),
+    /// The time in which an error body is read.
+    ErrorBody,
+}
+
+impl Timers {
+    /// `budget_end` is the moment at which the call's budget ends, with the part of it that is left.
+    pub(crate) fn start(clocks: &Clocks, budget_left: Option<Duration>) -> Self {
+        let start = Instant::now();
+        let (limit, clock) = match budget_left {
+            Some(left) if left < clocks.total => (left, Clock::Budget),
+            _ => (clocks.total, Clock::Total),
+        };
+        Timers {
+            start,
+            head: clocks.head.map(|limit| (deadline(start, limit), limit)),
+            idle: clocks.idle,
+            total: deadline(start, limit),
+            total_expired: Expired { clock, limit },
+            pending_since: None,
+            error_body: None,
+            timer: LazyTimer::default(),
+        }
+    }
+
+    pub(crate) fn started(&self) -> Instant {
+        self.start
+    }
+
+    pub(crate) fn limit_error_body(&mut self, limit: Duration) {
+        self.error_body = Some(deadline(Instant::now(), limit));
+    }
+
+    /// The error body's time no longer matters: its row is closed.
+    pub(crate) fn release_error_body(&mut self) {
+        self.error_body = None;
+    }
+
+    /// Called when the inner future is pending.
+    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
+        let now = Instant::now();
+        let (at, expired) = match self.head {
+            Some((at, limit)) if at < self.total => (at, Expired { clock: Clock::Head, limit }),
+            _ => (self.total, self.total_expired),
+        };
+        self.timer.poll_until(at, now, cx).map(|()| expired)
+    }
+
+    /// Called when something arrived: the total is absolute, so that a head or a frame that is ready
+    /// after it loses all the same. Says whether it was the reader who let it pass.
+    pub(crate) fn arrived(&mut self, now: Instant) -> Option<(Expired, bool)> {
+        let waited = self.pending_since.take().is_some();
+        (now >= self.total).then_some((self.total_expired, !waited))
+    }
+
+    /// The head clock, for a head that is ready at `now`.
+    pub(crate) fn head_arrived(&self, now: Instant) -> Option<Expired> {
+        match self.head {
+            Some((at, limit)) if now >= at && at < self.total => {
+                Some(Expired { clock: Clock::Head, limit })
+            }
+            _ => (now >= self.total).then_some(self.total_expired),
+        }
+    }
+
+    /// Called when the inner body is pending. Says whether the reader let the total pass by not
+    /// polling.
+    pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<(Passed, bool)> {
+        let now = Instant::now();
+        let held = self.pending_since.is_none() && now >= self.total;
+        let since = *self.pending_since.get_or_insert(now);
+        let idle_at = deadline(since, self.idle);
+        let (mut at, mut passed) = if idle_at < self.total {
+            (idle_at, Passed::Clock(Expired { clock: Clock::Idle, limit: self.idle }))
+        } else {
+            (self.total, Passed::Clock(self.total_expired))
+        };
+        if let Some(limit) = self.error_body
+            && limit < at
+        {
+            (at, passed) = (limit, Passed::ErrorBody);
+        }
+        self.timer.poll_until(at, now, cx).map(|()| (passed, held))
+    }
+}

@@ -1,0 +1,303 @@
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use attempt_ledger_core::{BodyEnd, Clock, GateKind};
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::{layer::Config, live::Live, settle::Settle};
+use crate::{
+    Attempt, BoxError, Error, ErrorKind, OnLedgerError,
+    clock::{Expired, Passed, Timers},
+    evidence::classify_body,
+};
+
+/// The body of a response that passed a [`LedgerService`](super::LedgerService): the server's bytes,
+/// trailers and sizes, unchanged.
+///
+/// The frame with the answer's end, or the end itself, is held back until the attempt is recorded
+/// and, where it is ordinal one's, graded. Its errors are [`Error`]s: of the transport, of a clock,
+/// or of the ledger. Dropping it closes the attempt.
+pub struct ResponseBody<B> {
+    inner: B,
+    timers: Timers,
+    config: Arc<Config>,
+    attempt: Option<Attempt>,
+    live: Option<Live>,
+    settle: Option<Settle>,
+    held: Held,
+    end: Option<End>,
+    /// A fault came before the answer was complete, so that a gate hands up an error.
+    broke_answer: bool,
+}
+
+enum End {
+    Clean,
+    Fault(Error),
+    Over,
+}
+
+// Only the inner body is polled in place, and it is `Unpin`.
+impl<B: Unpin> Unpin for ResponseBody<B> {}
+
+impl<B> ResponseBody<B>
+where
+    B: Body + Unpin,
+    B::Error: Into<BoxError>,
+{
+    pub(super) fn new(
+        inner: B,
+        timers: Timers,
+        config: Arc<Config>,
+        attempt: Option<Attempt>,
+        live: Option<Live>,
+    ) -> Self {
+        ResponseBody {
+            inner,
+            timers,
+            config,
+            attempt,
+            live,
+            settle: None,
+            held: Held::default(),
+            end: None,
+            broke_answer: false,
+        }
+    }
+
+    /// Ready when the gate is open; an error when what it held is no response.
+    pub(super) fn poll_gate(
+        &mut self,
+        cx: &mut Context<'_>,
+        gate: GateKind,
+    ) -> Poll<Result<(), Error>> {
+        if self.inner.is_end_stream() && self.end.is_none() {
+            self.end = Some(End::Clean);
+            self.close(&BodyEnd::Complete);
+        }
+        loop {
+            ready!(self.poll_settle(cx));
+            let open = gate != GateKind::Whole || self.live.is_none() || self.end.is_some();
+            if open {
+                return Poll::Ready(self.take_broken());
+            }
+            if self.held.bytes > self.config.whole_bound {
+                if let Some(live) = &mut self.live {
+                    live.overflow();
+                }
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(frame) = ready!(self.poll_upstream(cx)) {
+                self.held.push(frame);
+            }
+        }
+    }
+
+    fn take_broken(&mut self) -> Result<(), Error> {
+        match self.end.take() {
+            Some(End::Fault(fault)) if self.broke_answer || fault.is_ledger() => Err(fault),
+            end => {
+                self.end = end;
+                Ok(())
+            }
+        }
+    }
+
+    /// One step upstream: a frame, or `None` when something else happened.
+    fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        // The body first and the clocks second: what is there is taken.
+        match Pin::new(&mut self.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let now = Instant::now();
+                if let Some((expired, by_reader)) = self.timers.arrived(now) {
+                    self.expire(expired, by_reader);
+                    return Poll::Ready(None);
+                }
+                let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+                let ended = self.inner.is_end_stream();
+                if ended {
+                    // hyper may never poll again.
+                    self.end = Some(End::Clean);
+                }
+                if let Some(live) = &mut self.live {
+                    if let Some(data) = frame.data_ref() {
+                        live.feed(data, now);
+                    }
+                    if ended || live.is_decided() {
+                        self.close(&BodyEnd::Complete);
+                    }
+                }
+                Poll::Ready(Some(frame))
+            }
+            Poll::Ready(None) => {
+                self.end = Some(End::Clean);
+                self.close(&BodyEnd::Complete);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let error: BoxError = error.into();
+                let kind = classify_body(&*error);
+                let fault = Error::new(ErrorKind::Transport, self.attempt.clone(), Some(error));
+                self.fail(&BodyEnd::Broken(kind), fault);
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                match ready!(self.timers.poll_body(cx)) {
+                    (Passed::Clock(expired), by_reader) => self.expire(expired, by_reader),
+                    (Passed::ErrorBody, _) => self.close(&BodyEnd::Complete),
+                }
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn expire(&mut self, expired: Expired, by_reader: bool) {
+        let Expired { clock, limit } = expired;
+        if by_reader && clock != Clock::Budget {
+            let fault = Error::new(ErrorKind::HeldTooLong { limit }, self.attempt.clone(), None);
+            self.fail(&BodyEnd::Held(limit), fault);
+        } else {
+            let fault = Error::deadline(clock, limit, self.attempt.clone());
+            self.fail(&BodyEnd::Clock(clock, limit), fault);
+        }
+    }
+
+    fn fail(&mut self, end: &BodyEnd, fault: Error) {
+        self.broke_answer = self.live.as_ref().is_some_and(|live| !live.is_answer());
+        self.end = Some(End::Fault(fault));
+        self.close(end);
+    }
+
+    fn close(&mut self, end: &BodyEnd) {
+        if let Some(live) = self.live.take() {
+            self.timers.release_error_body();
+            self.settle = Some(live.close_body(end));
+        }
+    }
+
+    fn poll_settle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(settle) = &mut self.settle else { return Poll::Ready(()) };
+        let recorded = ready!(settle.poll(cx, self.config.ack_limit));
+        self.settle = None;
+        if let Err(error) = recorded {
+            match self.config.on_error {
+                OnLedgerError::GoOn => self.config.count_unrecorded(),
+                OnLedgerError::Fail => {
+                    let error = Error::ledger(error, self.attempt.clone());
+                    self.held.clear();
+                    self.end = Some(End::Fault(error));
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = &mut *self;
+        loop {
+            ready!(this.poll_settle(cx));
+            if let Some(frame) = this.held.pop() {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            if let Some(end) = &mut this.end {
+                return Poll::Ready(match std::mem::replace(end, End::Over) {
+                    End::Fault(fault) => Some(Err(fault)),
+                    End::Clean | End::Over => None,
+                });
+            }
+            if let Some(frame) = ready!(this.poll_upstream(cx)) {
+                if this.settle.is_none() {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                // The frame after which the answer is complete waits for its row.
+                this.held.push(frame);
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let nothing_more = self.held.is_empty() && self.settle.is_none();
+        nothing_more
+            && match &self.end {
+                Some(End::Fault(_)) => false,
+                Some(End::Clean | End::Over) => true,
+                None => self.live.is_none() && self.inner.is_end_stream(),
+            }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let inner = self.inner.size_hint();
+        let held = self.held.bytes as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(held));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(held));
+        }
+        hint
+    }
+}
+
+impl<B> fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody")
+            .field("attempt", &self.attempt)
+            .field("held_bytes", &self.held.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Frames that are held back. One is kept in place: most responses have no more, and a stream never
+/// holds more, so neither allocates for it.
+#[derive(Default)]
+struct Held {
+    first: Option<Frame<Bytes>>,
+    later: VecDeque<Frame<Bytes>>,
+    bytes: usize,
+}
+
+impl Held {
+    fn push(&mut self, frame: Frame<Bytes>) {
+        self.bytes += len(&frame);
+        if self.first.is_none() && self.later.is_empty() {
+            self.first = Some(frame);
+        } else {
+            self.later.push_back(frame);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Frame<Bytes>> {
+        let frame = self.first.take().or_else(|| self.later.pop_front())?;
+        self.bytes -= len(&frame);
+        Some(frame)
+    }
+
+    fn clear(&mut self) {
+        *self = Held::default();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.later.is_empty()
+    }
+}
+
+fn len(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
+}

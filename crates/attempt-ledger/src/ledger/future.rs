@@ -1,0 +1,357 @@
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use attempt_ledger_core::{GateKind, decide_clock, decide_dropped_before_head, decide_transport};
+use attempt_ledger_store::{Ledger, Opening, StoreError};
+use attempt_ledger_wire::{TapOptions, Wire};
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::{
+    body::ResponseBody,
+    gate::ERROR_BODY_TIME,
+    layer::Config,
+    live::{Hook, Live, Unsettled, is_success},
+    settle::Settle,
+};
+use crate::{
+    Attempt, BoxError, Call, Error, ErrorKind, Hops, OnLedgerError, SentHash,
+    clock::{LazyTimer, Timers},
+    evidence::classify,
+};
+
+/// Everything about an attempt that is not opened yet.
+pub(super) struct Start<S, ReqB> {
+    pub(super) opening: Opening,
+    pub(super) attempt: Attempt,
+    pub(super) service: S,
+    pub(super) request: Request<ReqB>,
+    pub(super) hook: Option<Hook>,
+    pub(super) hops: Option<Hops>,
+    pub(super) sent: Option<SentHash>,
+    pub(super) wire: Wire,
+    pub(super) stream_asked: Option<bool>,
+}
+
+pin_project! {
+    /// The future of a [`LedgerService`](super::LedgerService).
+    ///
+    /// Dropping it closes the attempt, if one was opened.
+    pub struct ResponseFuture<S, ReqB, ResB>
+    where
+        S: Service<Request<ReqB>>,
+    {
+        #[pin]
+        state: State<S, ReqB, S::Future, ResB>,
+        config: Arc<Config>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, ReqB, F, ResB> {
+        Opening {
+            start: Option<Start<S, ReqB>>,
+            ledger: Ledger,
+            timer: LazyTimer,
+            since: Option<Instant>,
+        },
+        Calling {
+            // Dropped before the guard, so that the upstream is let go before the row is closed.
+            #[pin]
+            future: F,
+            live: Option<Live>,
+            attempt: Option<Attempt>,
+            timers: Option<Timers>,
+            wire: Wire,
+            stream_asked: Option<bool>,
+        },
+        Gating {
+            response: Option<Response<ResponseBody<ResB>>>,
+            gate: GateKind,
+        },
+        Failing {
+            settle: Settle,
+            error: Option<Error>,
+        },
+        Refused {
+            error: Option<Error>,
+        },
+        // The call is over and the layer above has been told; it drops this future.
+        Stuck,
+    }
+}
+
+impl<S, ReqB, ResB> ResponseFuture<S, ReqB, ResB>
+where
+    S: Service<Request<ReqB>>,
+{
+    pub(super) fn start(start: Start<S, ReqB>, ledger: Ledger, config: &Arc<Config>) -> Self {
+        let state =
+            State::Opening { start: Some(start), ledger, timer: LazyTimer::default(), since: None };
+        ResponseFuture { state, config: config.clone() }
+    }
+
+    pub(super) fn refused(error: Error, config: &Arc<Config>) -> Self {
+        ResponseFuture { state: State::Refused { error: Some(error) }, config: config.clone() }
+    }
+
+    pub(super) fn stuck(config: &Arc<Config>) -> Self {
+        ResponseFuture { state: State::Stuck, config: config.clone() }
+    }
+}
+
+impl<S, ReqB, ResB> Future for ResponseFuture<S, ReqB, ResB>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>>,
+    S::Error: Into<BoxError>,
+    ResB: Body + Unpin,
+    ResB::Error: Into<BoxError>,
+{
+    type Output = Result<Response<ResponseBody<ResB>>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let config = &**this.config;
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProj::Opening { start, ledger, timer, since } => {
+                    let Some(waiting) = start.as_mut() else { return Poll::Pending };
+                    let opened = match Pin::new(&mut waiting.opening).poll(cx) {
+                        Poll::Ready(opened) => opened,
+                        Poll::Pending => {
+                            let limit = config.ack_limit;
+                            ready!(timer.poll_limit(since, limit, cx));
+                            // Dropping the opening closes its row, if it was written.
+                            Err(StoreError::TimedOut { limit })
+                        }
+                    };
+                    let Some(start) = start.take() else { return Poll::Pending };
+                    match opened {
+                        Ok((right, ordinal)) => {
+                            if let Some(ordinal) = ordinal {
+                                let _ = start.attempt.inner.ordinal.set(ordinal);
+                            }
+                            config.append_unrecorded(ledger, &start.attempt.slot().run);
+                            let unsettled = Unsettled::new(&start.attempt);
+                            let attempt = start.attempt.clone();
+                            let live = Live::new(
+                                right,
+                                attempt,
+                                unsettled,
+                                start.hook.clone(),
+                                start.sent.clone(),
+                            );
+                            send(start, Some(live), config)
+                        }
+                        Err(error)
+                            if config.on_error == OnLedgerError::GoOn && is_outage(&error) =>
+                        {
+                            config.count_unrecorded();
+                            send(start, None, config)
+                        }
+                        Err(error) => over(Error::ledger(error, Some(start.attempt))),
+                    }
+                }
+                StateProj::Calling { future, live, attempt, timers, wire, stream_asked } => {
+                    let Some(clocks) = timers.as_mut() else { return Poll::Pending };
+                    // The inner future first and the clocks second.
+                    match future.poll(cx) {
+                        Poll::Ready(Ok(response)) => {
+                            let now = Instant::now();
+                            if let Some(expired) = clocks.head_arrived(now) {
+                                let error =
+                                    Error::deadline(expired.clock, expired.limit, attempt.clone());
+                                fail(live.take(), decide_clock(expired.clock, expired.limit), error)
+                            } else {
+                                let live = live.take();
+                                let Some(timers) = timers.take() else { return Poll::Pending };
+                                gate(
+                                    response,
+                                    now,
+                                    live,
+                                    attempt.take(),
+                                    timers,
+                                    *wire,
+                                    *stream_asked,
+                                    this.config,
+                                )
+                            }
+                        }
+                        Poll::Ready(Err(source)) => {
+                            let source: BoxError = source.into();
+                            let found = classify(&*source);
+                            let decision = decide_transport(found.kind, found.phase, found.remote);
+                            let error =
+                                Error::new(ErrorKind::Transport, attempt.clone(), Some(source));
+                            fail(live.take(), decision, error)
+                        }
+                        Poll::Pending => {
+                            let expired = ready!(clocks.poll_head(cx));
+                            let error =
+                                Error::deadline(expired.clock, expired.limit, attempt.clone());
+                            fail(live.take(), decide_clock(expired.clock, expired.limit), error)
+                        }
+                    }
+                }
+                StateProj::Gating { response, gate } => {
+                    let Some(held) = response.as_mut() else { return Poll::Pending };
+                    match ready!(held.body_mut().poll_gate(cx, *gate)) {
+                        Ok(()) => {
+                            let Some(response) = response.take() else { return Poll::Pending };
+                            this.state.set(State::Stuck);
+                            return Poll::Ready(Ok(response));
+                        }
+                        Err(error) => over(error),
+                    }
+                }
+                StateProj::Failing { settle, error } => {
+                    let recorded = ready!(settle.poll(cx, config.ack_limit));
+                    let Some(error) = error.take() else { return Poll::Pending };
+                    match recorded {
+                        Ok(()) => over(error),
+                        Err(_) if config.on_error == OnLedgerError::GoOn => {
+                            config.count_unrecorded();
+                            over(error)
+                        }
+                        Err(store) => over(Error::ledger(store, error.attempt().cloned())),
+                    }
+                }
+                StateProj::Refused { error } => {
+                    let Some(error) = error.take() else { return Poll::Pending };
+                    this.state.set(State::Stuck);
+                    return Poll::Ready(Err(error));
+                }
+                StateProj::Stuck => return Poll::Pending,
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+/// Calls the inner service: the row is as durable as it was promised to be.
+fn send<S, ReqB, ResB>(
+    mut start: Start<S, ReqB>,
+    live: Option<Live>,
+    config: &Config,
+) -> State<S, ReqB, S::Future, ResB>
+where
+    S: Service<Request<ReqB>>,
+{
+    let budget_left = start.attempt.call().map(Call::budget_left);
+    if budget_left == Some(Duration::ZERO) {
+        // The budget went by while the ledger was awaited; the layer above ends the call when
+        // this attempt, which was never sent, has settled.
+        return match live {
+            Some(live) => {
+                let settle = live.close_headless(decide_dropped_before_head(false));
+                State::Failing { settle, error: Some(budget_gone(start.attempt)) }
+            }
+            None => over(budget_gone(start.attempt)),
+        };
+    }
+    let timers = Timers::start(&config.clocks, budget_left);
+    let mut live = live;
+    if let Some(live) = &mut live {
+        live.sent(timers.started(), start.hops.take());
+    }
+    State::Calling {
+        future: start.service.call(start.request),
+        live,
+        attempt: Some(start.attempt),
+        timers: Some(timers),
+        wire: start.wire,
+        stream_asked: start.stream_asked,
+    }
+}
+
+fn budget_gone(attempt: Attempt) -> Error {
+    let budget = attempt.call().map(Call::budget).unwrap_or_default();
+    Error::new(ErrorKind::Capped(crate::Cap::Budget(budget)), Some(attempt), None)
+}
+
+/// The head arrived: decides by its status how much is held back.
+#[allow(clippy::too_many_arguments, reason = "the parts of one state becoming the next")]
+fn gate<S, ReqB, F, ResB>(
+    response: Response<ResB>,
+    now: Instant,
+    mut live: Option<Live>,
+    attempt: Option<Attempt>,
+    mut timers: Timers,
+    wire: Wire,
+    stream_asked: Option<bool>,
+    config: &Arc<Config>,
+) -> State<S, ReqB, F, ResB>
+where
+    ResB: Body + Unpin,
+    ResB::Error: Into<BoxError>,
+{
+    let (mut parts, body) = response.into_parts();
+    let status = parts.status.as_u16();
+    let mut gate = config.gates.plain;
+    if let Some(live) = &mut live {
+        let options = TapOptions { stream_asked, ..config.tap.clone() };
+        live.head(now, wire, status, &parts.headers, options);
+        if live.is_stream() {
+            gate = config.gates.stream;
+        }
+    }
+    if !is_success(status) {
+        // Read until its row can be closed, whatever the gate.
+        gate = GateKind::Whole;
+        timers.limit_error_body(ERROR_BODY_TIME);
+    }
+    if let Some(attempt) = &attempt {
+        parts.extensions.insert(attempt.clone());
+    }
+    let body = ResponseBody::new(body, timers, config.clone(), attempt, live);
+    State::Gating { response: Some(Response::from_parts(parts, body)), gate }
+}
+
+/// The attempt got no head: closes it, then hands up `error`.
+fn fail<S, ReqB, F, ResB>(
+    live: Option<Live>,
+    decision: attempt_ledger_core::Decision,
+    error: Error,
+) -> State<S, ReqB, F, ResB> {
+    match live {
+        Some(live) => State::Failing { settle: live.close_headless(decision), error: Some(error) },
+        None => State::Refused { error: Some(error) },
+    }
+}
+
+/// Hands up `error`. One of the ledger, or of a cap, ends the whole call instead, past any policy:
+/// it must not be retried.
+fn over<S, ReqB, F, ResB>(error: Error) -> State<S, ReqB, F, ResB> {
+    let error = match error.call().cloned() {
+        Some(call) if error.is_ledger() || error.is_capped() => match call.end(error) {
+            Ok(()) => return State::Stuck,
+            Err(error) => error,
+        },
+        _ => error,
+    };
+    State::Refused { error: Some(error) }
+}
+
+/// Whether the ledger is out of order, and not the request wrong.
+fn is_outage(error: &StoreError) -> bool {
+    !matches!(error, StoreError::OtherFixture(_) | StoreError::OrdinalsSpent(_))
+}
+
+impl<S, ReqB, ResB> fmt::Debug for ResponseFuture<S, ReqB, ResB>
+where
+    S: Service<Request<ReqB>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+use std::{
+    fmt,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use attempt_ledger_core::{Cause, Gates, Label, Role, RunId, Unrecorded};
+use attempt_ledger_store::{Ledger, OpenRequest};
+use attempt_ledger_wire::{TapOptions, Wire};
+use http::{Request, Response};
+use http_body::Body;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    DEFAULT_GATES, ResponseBody, ResponseFuture, WHOLE_BOUND, future::Start, live::Hook,
+    prepare::prepare,
+};
+use crate::{
+    Attempt, BoxError, Call, CarryCase, Case, Clocks, Error, ErrorKind, Hops, OnLedgerError,
+    RequestBody, call::Admission,
+};
+
+/// Stands beneath a retry layer: every request that passes is an attempt, opened in the ledger
+/// before it is sent, watched under its clocks, and closed with a verdict before the retry policy
+/// or the reader of its body learns how it ended.
+#[derive(Clone)]
+pub struct LedgerLayer {
+    ledger: Ledger,
+    config: Arc<Config>,
+}
+
+#[derive(Clone)]
+pub(super) struct Config {
+    pub(super) clocks: Clocks,
+    pub(super) gates: Gates,
+    pub(super) whole_bound: usize,
+    pub(super) ack_limit: Duration,
+    pub(super) on_error: OnLedgerError,
+    pub(super) wire: Option<Wire>,
+    pub(super) tap: TapOptions,
+    pub(super) list_hops: bool,
+    pub(super) unrecorded: Arc<AtomicU64>,
+}
+
+impl LedgerLayer {
+    /// Default clocks; plain responses are held until they are whole, streams pass.
+    pub fn new(ledger: Ledger) -> Self {
+        let config = Config {
+            clocks: Clocks::default(),
+            gates: DEFAULT_GATES,
+            whole_bound: WHOLE_BOUND,
+            ack_limit: Duration::from_secs(10),
+            on_error: OnLedgerError::Fail,
+            wire: None,
+            tap: TapOptions::default(),
+            list_hops: false,
+            unrecorded: Arc::default(),
+        };
+        LedgerLayer { ledger, config: Arc::new(config) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(Arc::make_mut(&mut self.config));
+        self
+    }
+
+    /// The clocks of each attempt.
+    #[must_use]
+    pub fn clocks(self, clocks: Clocks) -> Self {
+        self.with(|c| c.clocks = clocks)
+    }
+
+    /// How much of a response is held back before the retry policy sees it.
+    #[must_use]
+    pub fn gates(self, gates: Gates) -> Self {
+        self.with(|c| c.gates = gates)
+    }
+
+    /// What a `Whole` gate holds back at most, in bytes; beyond it the gate opens and the row says so.
+    #[must_use]
+    pub fn whole_bound(self, bytes: usize) -> Self {
+        self.with(|c| c.whole_bound = bytes)
+    }
+
+    /// How long an acknowledgement of the ledger is awaited.
+    #[must_use]
+    pub fn ack_limit(self, limit: Duration) -> Self {
+        self.with(|c| c.ack_limit = limit)
+    }
+
+    /// What happens when the ledger cannot record.
+    #[must_use]
+    pub fn on_ledger_error(self, choice: OnLedgerError) -> Self {
+        self.with(|c| c.on_error = choice)
+    }
+
+    /// The wire that decodes every answer, instead of the one that the request's path tells.
+    #[must_use]
+    pub fn wire(self, wire: Wire) -> Self {
+        self.with(|c| c.wire = Some(wire))
+    }
+
+    /// Takes the wire's done marker for a stop reason, for servers that never state one.
+    #[must_use]
+    pub fn accept_done(self, accept: bool) -> Self {
+        self.with(|c| c.tap.accept_done = accept)
+    }
+
+    pub(crate) fn limit_of_ack(&self) -> Duration {
+        self.config.ack_limit
+    }
+
+    /// Lists the redirects that a [`redirect_layer`](crate::redirect_layer) beneath follows.
+    #[must_use]
+    pub fn list_redirects(self, list: bool) -> Self {
+        self.with(|c| c.list_hops = list)
+    }
+}
+
+impl fmt::Debug for LedgerLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LedgerLayer")
+            .field("ledger", &self.ledger)
+            .field("clocks", &self.config.clocks)
+            .field("gates", &self.config.gates)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for LedgerLayer {
+    type Service = LedgerService<S>;
+
+    fn layer(&self, inner: S) -> LedgerService<S> {
+        LedgerService { inner, layer: self.clone() }
+    }
+}
+
+/// The service of a [`LedgerLayer`].
+#[derive(Clone, Debug)]
+pub struct LedgerService<S> {
+    inner: S,
+    layer: LedgerLayer,
+}
+
+impl<S> LedgerService<S> {
+    /// The service beneath.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service beneath.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The service beneath.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, ReqB, ResB> Service<Request<ReqB>> for LedgerService<S>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    S::Error: Into<BoxError>,
+    ReqB: RequestBody,
+    ResB: Body + Unpin,
+    ResB::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody<ResB>>;
+    type Error = Error;
+    type Future = ResponseFuture<S, ReqB, ResB>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx).map_err(|e| Error::from_inner(e.into(), ErrorKind::NotReady))
+    }
+
+    fn call(&mut self, mut request: Request<ReqB>) -> Self::Future {
+        let config = &self.layer.config;
+        let call = request.extensions_mut().remove::<Call>();
+        let case = match &call {
+            Some(call) => call.case().clone(),
+            None => match request.carried::<Case>() {
+                Some(case) => case,
+                None => {
+                    return ResponseFuture::refused(
+                        Error::new(ErrorKind::Unlinked, None, None),
+                        config,
+                    );
+                }
+            },
+        };
+        let cause = match call.as_ref().map(Call::admit) {
+            None => Cause::Unknown,
+            Some(Admission::Open(cause)) => cause,
+            Some(Admission::Wait) => return ResponseFuture::stuck(config),
+            Some(Admission::Over) => {
+                let cap = Error::new(ErrorKind::Capped(crate::Cap::Attempts(0)), None, None);
+                return ResponseFuture::refused(cap, config);
+            }
+        };
+        // A grader's own calls are not graded, else it would grade itself for ever.
+        let hook =
+            request.extensions_mut().remove::<Hook>().filter(|_| case.slot.role == Role::Subject);
+        let prepared = prepare(&request, config.wire, case.slot.epoch);
+        let effect = case.effect.unwrap_or(prepared.facts.effect);
+        let budget_left = call.as_ref().map(Call::budget_left);
+
+        let mut open = OpenRequest::new(&case.slot);
+        open.cause = cause;
+        open.call = call.as_ref().map(Call::id);
+        open.fixture = case.fixture;
+        open.fingerprint = prepared.fingerprint;
+        open.model = prepared.facts.model.clone();
+        open.wire = prepared.wire.label();
+        open.effect = effect;
+        open.host = prepared.host;
+        open.carrier = EXTENSIONS.clone();
+        open.limits = config.clocks.limits(budget_left);
+
+        if let Some((name, value)) = &case.key {
+            request.headers_mut().insert(name, value.clone());
+        }
+        let hops = config.list_hops.then(Hops::default);
+        if let Some(hops) = &hops {
+            request.extensions_mut().insert(hops.clone());
+        }
+        let opening = self.layer.ledger.open(open);
+        let attempt = Attempt::new(opening.attempt(), case.slot, effect, call);
+        let clone = self.inner.clone();
+        let service = std::mem::replace(&mut self.inner, clone);
+        ResponseFuture::start(
+            Start {
+                opening,
+                attempt,
+                service,
+                request,
+                hook,
+                hops,
+                sent: prepared.sent,
+                wire: prepared.wire,
+                stream_asked: prepared.facts.stream,
+            },
+            self.layer.ledger.clone(),
+            config,
+        )
+    }
+}
+
+/// Interned: a label is shared text, and this one is the same in every row.
+static EXTENSIONS: LazyLock<Label> = LazyLock::new(|| Label::new("extensions"));
+
+impl Config {
+    /// Counts an attempt that went on unrecorded.
+    pub(super) fn count_unrecorded(&self) {
+        self.unrecorded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Appends what was counted, now that the store accepts rows again.
+    pub(super) fn append_unrecorded(&self, ledger: &Ledger, run: &RunId) {
+        if self.unrecorded.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let count = self.unrecorded.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            drop(ledger.unrecorded(Unrecorded { run: Some(run.clone()), count }));
+        }
+    }
+}

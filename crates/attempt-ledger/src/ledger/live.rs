@@ -1,0 +1,281 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use attempt_ledger_core::{
+    BodyEnd, Closed, Content, Decision, Digest, Holder, Limits, Ordinal, Verdict, decide,
+    decide_dropped_before_head,
+};
+use attempt_ledger_store::{Ack, CloseRight, StoreError};
+use attempt_ledger_wire::{Tap, TapOptions, Wire, hints};
+use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
+
+use super::{gate::ERROR_BODY_BOUND, settle::Settle};
+use crate::{Attempt, Call, Hops, SentHash};
+
+/// What the score layer hands down in a request: how to grade the content of its attempt.
+pub(crate) trait GradeHook: Send + Sync {
+    /// Whether content of this verdict, at ordinal one or a later one, is graded.
+    fn wants(&self, verdict: Verdict, first: bool) -> bool;
+
+    /// Whether any attempt of this sort may be graded, so that its content is to be kept.
+    fn may_want(&self, first: bool) -> bool;
+
+    /// How long a grade may take.
+    fn limit(&self) -> Duration;
+
+    /// Starts the grade in a task of its own, which first awaits `ack`.
+    fn start(&self, job: GradeJob, ack: Option<Ack<()>>) -> JoinHandle<()>;
+}
+
+#[derive(Clone)]
+pub(crate) struct Hook(pub(crate) Arc<dyn GradeHook>);
+
+/// A grade to be made.
+pub(crate) struct GradeJob {
+    pub(crate) attempt: Attempt,
+    pub(crate) right: CloseRight,
+    pub(crate) content: Content,
+    pub(crate) verdict: Verdict,
+    pub(crate) answer: Digest,
+    pub(crate) runtime: Handle,
+}
+
+/// Counts an attempt as unsettled within its call until it is dropped.
+pub(crate) struct Unsettled(Option<Call>);
+
+impl Unsettled {
+    pub(crate) fn new(attempt: &Attempt) -> Self {
+        if let Some(call) = &attempt.call {
+            call.opened_attempt(attempt);
+        }
+        Unsettled(attempt.call.clone())
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        if let Some(call) = &self.0 {
+            call.settled_attempt();
+        }
+    }
+}
+
+/// An opened attempt that is not closed yet. Dropping it closes it, by what is known by then.
+pub(super) struct Live {
+    right: Option<CloseRight>,
+    attempt: Attempt,
+    unsettled: Option<Unsettled>,
+    hook: Option<Hook>,
+    runtime: Option<Handle>,
+    started: Option<Instant>,
+    head: Option<Head>,
+    first_content: Option<Instant>,
+    last_progress: Option<Instant>,
+    progress_events: u64,
+    bytes: u64,
+    gate_overflow: bool,
+    hops: Option<Hops>,
+    sent: Option<SentHash>,
+}
+
+struct Head {
+    at: Instant,
+    status: u16,
+    tap: Tap,
+    upstream_retries: Option<u32>,
+}
+
+impl Live {
+    pub(super) fn new(
+        right: CloseRight,
+        attempt: Attempt,
+        unsettled: Unsettled,
+        hook: Option<Hook>,
+        sent: Option<SentHash>,
+    ) -> Self {
+        // A grade runs in a task of its own; without a runtime there is none.
+        let runtime = hook.as_ref().and_then(|_| Handle::try_current().ok());
+        Live {
+            right: Some(right),
+            attempt,
+            unsettled: Some(unsettled),
+            hook,
+            runtime,
+            started: None,
+            head: None,
+            first_content: None,
+            last_progress: None,
+            progress_events: 0,
+            bytes: 0,
+            gate_overflow: false,
+            hops: None,
+            sent,
+        }
+    }
+
+    /// The inner service is called now.
+    pub(super) fn sent(&mut self, at: Instant, hops: Option<Hops>) {
+        self.started = Some(at);
+        self.hops = hops;
+    }
+
+    /// The response head arrived.
+    pub(super) fn head(
+        &mut self,
+        at: Instant,
+        wire: Wire,
+        status: u16,
+        headers: &http::HeaderMap,
+        mut options: TapOptions,
+    ) {
+        let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
+        options.keep_content =
+            self.runtime.is_some() && self.hook.as_ref().is_some_and(|h| h.0.may_want(first));
+        let tap = Tap::new(wire, status, headers, &options);
+        self.head =
+            Some(Head { at, status, tap, upstream_retries: hints::upstream_retries(headers) });
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.head.as_ref().is_some_and(|h| h.tap.is_stream())
+    }
+
+    /// Bytes of the body arrived.
+    pub(super) fn feed(&mut self, data: &[u8], now: Instant) {
+        self.bytes += data.len() as u64;
+        let Some(head) = &mut self.head else { return };
+        head.tap.feed(data);
+        let events = head.tap.progress_events();
+        if events != self.progress_events {
+            self.progress_events = events;
+            self.last_progress = Some(now);
+        }
+        if self.first_content.is_none() && head.tap.has_first_content() {
+            self.first_content = Some(now);
+        }
+    }
+
+    /// Whether the row is to be closed although the body goes on: its done marker came, or enough
+    /// of an error body was read.
+    pub(super) fn is_decided(&self) -> bool {
+        self.head.as_ref().is_some_and(|h| {
+            h.tap.terminal() || (!is_success(h.status) && self.bytes >= ERROR_BODY_BOUND)
+        })
+    }
+
+    /// Whether what has arrived is a complete message, so that a fault after it is the body's and
+    /// not the attempt's.
+    pub(super) fn is_answer(&self) -> bool {
+        self.head.as_ref().is_some_and(|h| !is_success(h.status) || h.tap.facts().stop_seen())
+    }
+
+    pub(super) fn overflow(&mut self) {
+        self.gate_overflow = true;
+    }
+
+    /// Closes by how the body ended.
+    pub(super) fn close_body(self, end: &BodyEnd) -> Settle {
+        let decision = |live: &mut Live| live.decide(end);
+        self.close(decision)
+    }
+
+    /// Closes an attempt that got no head.
+    pub(super) fn close_headless(self, decision: Decision) -> Settle {
+        self.close(|_| decision)
+    }
+
+    fn close(mut self, decide: impl FnOnce(&mut Live) -> Decision) -> Settle {
+        let decision = decide(&mut self);
+        let (ack, job) = self.submit(decision);
+        Settle::new(self.attempt.clone(), self.unsettled.take(), ack, job)
+    }
+
+    fn decide(&mut self, end: &BodyEnd) -> Decision {
+        match &mut self.head {
+            Some(head) => {
+                match end {
+                    BodyEnd::Complete => head.tap.finish(),
+                    _ => head.tap.cut(),
+                }
+                decide(head.status, head.tap.facts(), end)
+            }
+            None => decide_dropped_before_head(self.started.is_some()),
+        }
+    }
+
+    /// Hands the closing row to the store; nothing here can fail to be queued.
+    fn submit(&mut self, decision: Decision) -> (Ack<()>, Option<(Hook, GradeJob)>) {
+        let Some(mut right) = self.right.take() else {
+            return (Ack::ready(Err(StoreError::AlreadyClosed(self.attempt.id()))), None);
+        };
+        let (closed, content) = self.closed(decision);
+        self.attempt.set_closed(&closed);
+        let (verdict, answer) = (closed.verdict, closed.answer_sha256);
+        let ack = right.close(closed);
+        let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
+        let job = match (self.hook.take(), self.runtime.take(), content, answer) {
+            (Some(hook), Some(runtime), Some(content), Some(answer))
+                if verdict.is_content() && hook.0.wants(verdict, first) =>
+            {
+                let attempt = self.attempt.clone();
+                Some((hook, GradeJob { attempt, right, content, verdict, answer, runtime }))
+            }
+            _ => None,
+        };
+        (ack, job)
+    }
+
+    fn closed(&mut self, decision: Decision) -> (Closed, Option<Content>) {
+        let now = Instant::now();
+        let since =
+            |start: Instant, at: Instant| Limits::micros(at.saturating_duration_since(start));
+        let mut closed = Closed::bare(self.attempt.id(), decision);
+        closed.detail.gate_overflow = self.gate_overflow;
+        closed.bytes = self.bytes;
+        closed.redirects = self.hops.as_ref().map(Hops::list).unwrap_or_default();
+        closed.fingerprint = self.sent.as_ref().and_then(SentHash::get);
+        if let Some(start) = self.started {
+            closed.end_us = since(start, now);
+            closed.head_us = self.head.as_ref().map(|h| since(start, h.at));
+            closed.first_content_us = self.first_content.map(|at| since(start, at));
+            closed.last_progress_us = self.last_progress.map(|at| since(start, at));
+        }
+        let mut content = None;
+        if let Some(head) = &mut self.head {
+            let evidence = head.tap.evidence();
+            closed.status = Some(head.status);
+            closed.finish_reason = evidence.finish_reason;
+            closed.events = evidence.events;
+            closed.content_sha256 = evidence.content_sha256;
+            closed.answer_sha256 = closed.verdict.is_content().then_some(evidence.answer_sha256);
+            closed.content_chars = evidence.content_chars;
+            closed.tool_calls = evidence.tool_calls;
+            closed.usage = evidence.usage;
+            closed.retry_after_ms = head.tap.facts().retry_after_ms;
+            closed.upstream_retries = head.upstream_retries;
+            content = evidence.content;
+        }
+        (closed, content)
+    }
+}
+
+pub(super) fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.right.is_none() {
+            return;
+        }
+        let holder = if self.head.is_some() { Holder::Reader } else { Holder::Caller };
+        let decision = self.decide(&BodyEnd::Dropped(holder));
+        let (ack, job) = self.submit(decision);
+        drop(Settle::new(self.attempt.clone(), self.unsettled.take(), ack, job));
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}

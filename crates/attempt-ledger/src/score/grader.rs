@@ -1,0 +1,109 @@
+use std::{fmt, future::Future};
+
+use attempt_ledger_core::{AttemptId, Content, GraderAttempts, GraderInfo, Ordinal, Slot, Verdict};
+
+use crate::BoxError;
+
+/// Grades an answer: a finite number within the grader's range.
+///
+/// Runs in a task of its own with a time limit. A failure, a panic or the limit leaves the attempt
+/// without a grade, which is not the lowest grade.
+pub trait Grader: Send + Sync + 'static {
+    /// Its name, its version, and the range of its grades.
+    fn info(&self) -> GraderInfo;
+
+    /// The grade of one answer.
+    ///
+    /// # Errors
+    /// When there is none to give: the attempt stays without a grade.
+    fn grade(&self, input: GradeInput) -> impl Future<Output = Result<Graded, BoxError>> + Send;
+}
+
+/// What a grader is given, by value.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GradeInput {
+    /// What the model said.
+    pub content: Content,
+    /// The attempt's verdict: one of content.
+    pub verdict: Verdict,
+    /// The slot.
+    pub slot: Slot,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its number within the slot.
+    pub ordinal: Option<Ordinal>,
+}
+
+/// A grade, with the grader's own model calls that it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graded {
+    /// The grade.
+    pub score: f64,
+    /// What it rests on.
+    pub attempts: GraderAttempts,
+}
+
+impl From<f64> for Graded {
+    /// A grade that rests on no model call.
+    fn from(score: f64) -> Self {
+        Graded { score, attempts: GraderAttempts::None }
+    }
+}
+
+/// A grader made of a closure.
+///
+/// ```
+/// use attempt_ledger::{GradeInput, GraderFn};
+///
+/// // Graded 0 to 1: how much of a hundred characters the answer fills.
+/// let grader = GraderFn::new("length", "1", |input: GradeInput| async move {
+///     Ok((input.content.text.chars().count() as f64 / 100.0).min(1.0))
+/// });
+/// # let _ = grader;
+/// ```
+pub struct GraderFn<F> {
+    info: GraderInfo,
+    grade: F,
+}
+
+impl<F> GraderFn<F> {
+    /// A grader of this name and version, with grades from 0 to 1.
+    pub fn new<Fut, G>(name: impl Into<String>, version: impl Into<String>, grade: F) -> Self
+    where
+        F: Fn(GradeInput) -> Fut,
+        Fut: Future<Output = Result<G, BoxError>>,
+        G: Into<Graded>,
+    {
+        let info = GraderInfo { name: name.into(), version: version.into(), low: 0.0, high: 1.0 };
+        GraderFn { info, grade }
+    }
+
+    /// The same with another range of grades.
+    #[must_use]
+    pub fn range(mut self, low: f64, high: f64) -> Self {
+        (self.info.low, self.info.high) = (low, high);
+        self
+    }
+}
+
+impl<F, Fut, G> Grader for GraderFn<F>
+where
+    F: Fn(GradeInput) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<G, BoxError>> + Send,
+    G: Into<Graded>,
+{
+    fn info(&self) -> GraderInfo {
+        self.info.clone()
+    }
+
+    async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
+        (self.grade)(input).await.map(Into::into)
+    }
+}
+
+impl<F> fmt::Debug for GraderFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraderFn").field("info", &self.info).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+use std::collections::HashMap;
+
+use attempt_ledger_core::{CaseId, GraderInfo};
+
+use super::{GradeInput, Graded, Grader};
+use crate::BoxError;
+
+/// Text as the built-in graders compare it: without white space at its ends.
+pub fn normalize(text: &str) -> &str {
+    text.trim()
+}
+
+fn info(name: &str) -> GraderInfo {
+    GraderInfo { name: name.into(), version: "1".into(), low: 0.0, high: 1.0 }
+}
+
+fn expected<'a>(all: &'a HashMap<CaseId, String>, input: &GradeInput) -> Result<&'a str, BoxError> {
+    match all.get(&input.slot.case) {
+        Some(expected) => Ok(normalize(expected)),
+        None => Err(format!("case {} has no expected answer", input.slot.case).into()),
+    }
+}
+
+/// 1 when the answer text is what was expected, but for white space at its ends; else 0.
+#[derive(Clone, Debug, Default)]
+pub struct Exact(HashMap<CaseId, String>);
+
+impl Exact {
+    /// With the expected answer of each case.
+    pub fn new(expected: HashMap<CaseId, String>) -> Self {
+        Exact(expected)
+    }
+}
+
+impl Grader for Exact {
+    fn info(&self) -> GraderInfo {
+        info("exact")
+    }
+
+    async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
+        let same = normalize(&input.content.text) == expected(&self.0, &input)?;
+        Ok(f64::from(u8::from(same)).into())
+    }
+}
+
+/// 1 when the answer text contains what was expected, but for white space at its ends; else 0.
+#[derive(Clone, Debug, Default)]
+pub struct Contains(HashMap<CaseId, String>);
+
+impl Contains {
+    /// With the expected text of each case.
+    pub fn new(expected: HashMap<CaseId, String>) -> Self {
+        Contains(expected)
+    }
+}
+
+impl Grader for Contains {
+    fn info(&self) -> GraderInfo {
+        info("contains")
+    }
+
+    async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
+        let found = input.content.text.contains(expected(&self.0, &input)?);
+        Ok(f64::from(u8::from(found)).into())
+    }
+}
