@@ -1,4 +1,4 @@
-use std::{error::Error, fmt, io, path::Path, sync::Arc};
+use std::{error::Error, fmt, io, path::Path, sync::Arc, time::Duration};
 
 use attempt_ledger_core::{AttemptId, Digest, RefusedWhy, Slot};
 
@@ -13,6 +13,11 @@ pub enum StoreError {
     },
     /// The store's writer has ended.
     Gone,
+    /// An acknowledgement did not come within the time that its waiter gave it.
+    TimedOut {
+        /// That time.
+        limit: Duration,
+    },
     /// A write or sync failed. Nothing is acknowledged any more: a failed sync can not be retried,
     /// since the kernel forgets what it could not write. Open the ledger anew.
     Failed {
@@ -80,6 +85,9 @@ impl fmt::Display for StoreError {
                 "the ledger's queue is full ({bound} rows): await acknowledgements before appending more"
             ),
             StoreError::Gone => f.write_str("the ledger's writer has ended: open the ledger anew"),
+            StoreError::TimedOut { limit } => {
+                write!(f, "the ledger did not acknowledge a row within {limit:?}")
+            }
             StoreError::Failed { action, file, .. } => write!(
                 f,
                 "the ledger could not {action} {}; it takes no more rows until it is opened anew",

@@ -1,8 +1,8 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use attempt_ledger_core::{
-    AttemptId, Closed, Digest, Event, Grade, GradeRefused, Opened, Ordinal, RefusedWhy, Role, Slot,
-    Verdict,
+    AttemptId, Cause, Closed, Digest, Event, Grade, GradeRefused, Opened, Ordinal, RefusedWhy,
+    Role, Slot, Verdict,
 };
 
 use crate::{StoreError, error::OtherFixture};
@@ -116,7 +116,13 @@ impl Index {
             return Err(StoreError::OtherFixture(Box::new(OtherFixture { slot, before, given })));
         }
         match entry.last.map_or(Some(Ordinal::FIRST), Ordinal::next) {
-            Some(next) => opened.ordinal = Some(next),
+            Some(next) => {
+                opened.ordinal = Some(next);
+                // Its call has no attempt before it, but its slot does.
+                if opened.cause == Cause::Initial {
+                    opened.cause = Cause::Recall;
+                }
+            }
             None => return Err(StoreError::OrdinalsSpent(Box::new(slot))),
         }
         Ok(())
@@ -263,6 +269,19 @@ impl Index {
                 }
             }
             Change::Nothing => {}
+        }
+    }
+
+    /// Counts an event that an earlier writer acknowledged.
+    pub(crate) fn recall(&mut self, event: &Event) {
+        let change = self.apply(event);
+        self.publish(&change);
+    }
+
+    /// The writer of all attempts so far is gone: what is open stays so, and is lost.
+    pub(crate) fn forget_open(&mut self) {
+        for state in self.slots.iter_mut().filter_map(|entry| entry.visible.as_mut()) {
+            state.open = 0;
         }
     }
 

@@ -25,11 +25,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! For a ledger on disk see [`file`](mod@file).
 
 mod ack;
 mod capacity;
 mod clock;
 mod error;
+#[cfg(unix)]
+pub mod file;
 mod index;
 mod ledger;
 mod memory;

@@ -5,7 +5,9 @@ use std::{
     task::{Context, Poll},
 };
 
-use attempt_ledger_core::{AttemptId, Closed, Event, Grade, Ordinal, decide_dropped_before_head};
+use attempt_ledger_core::{
+    AttemptId, Closed, Event, Grade, GradeRefused, Ordinal, decide_dropped_before_head,
+};
 
 use crate::{Ack, Appended, Ledger, OpenRequest, StoreError, capacity::Reserved};
 
@@ -176,7 +178,12 @@ impl CloseRight {
         self.grade(grade, Event::Diagnostic)
     }
 
-    fn grade(&mut self, grade: Grade, event: fn(Grade) -> Event) -> Ack<()> {
+    /// Records, at the reserved place, that the attempt's grade was not accepted by whoever made it.
+    pub fn refuse_grade(&mut self, refused: GradeRefused) -> Ack<()> {
+        self.grade(refused, Event::GradeRefused)
+    }
+
+    fn grade<G>(&mut self, grade: G, event: fn(G) -> Event) -> Ack<()> {
         // Before the close, the place that is left over may be the close's own.
         let reserved = if self.closed { self.places.later() } else { None };
         match reserved.or_else(|| self.ledger.places().try_other()) {
