@@ -1,4 +1,4 @@
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::{HeaderMap, header};
@@ -45,6 +45,8 @@ impl Coding {
 pub(crate) enum Failed {
     /// The bytes are not what the encoding says.
     Corrupt,
+    /// They end before the encoding says so.
+    Short,
     /// They unpack to more than the allowed ratio.
     Ratio,
 }
@@ -104,13 +106,17 @@ impl Inflate {
     /// The input has ended; an error if the encoding says that more should come.
     pub(crate) fn finish(&mut self) -> Result<(), Failed> {
         self.check_ratio()?;
-        match (&mut self.unpacker, self.input) {
-            (_, 0) => Ok(()),
-            (Unpacker::Gzip(gzip), _) => gzip.try_finish().map_err(|_| Failed::Corrupt),
-            (Unpacker::Zlib(zlib), _) => zlib.try_finish().map_err(|_| Failed::Corrupt),
-            (Unpacker::Raw(raw), _) => raw.try_finish().map_err(|_| Failed::Corrupt),
-            (Unpacker::Deflate, _) => Ok(()),
-        }
+        let finished = match &mut self.unpacker {
+            _ if self.input == 0 => return Ok(()),
+            Unpacker::Gzip(gzip) => gzip.try_finish(),
+            Unpacker::Zlib(zlib) => zlib.try_finish(),
+            Unpacker::Raw(raw) => raw.try_finish(),
+            Unpacker::Deflate => return Ok(()),
+        };
+        finished.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Failed::Short,
+            _ => Failed::Corrupt,
+        })
     }
 
     fn check_ratio(&self) -> Result<(), Failed> {

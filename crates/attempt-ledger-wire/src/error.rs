@@ -199,8 +199,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(error: Value) -> (Option<String>, Option<ErrorCause>, Option<u64>) {
-        let read = from_value(&error);
+    fn read(error: &Value) -> (Option<String>, Option<ErrorCause>, Option<u64>) {
+        let read = from_value(error);
         (
             read.error.code.map(|code| code.as_str().to_owned()),
             read.error.cause,
@@ -210,25 +210,25 @@ mod tests {
 
     #[test]
     fn a_word_says_more_than_a_number_and_policy_more_than_either() {
-        let (code, cause, _) = read(json!({"code": "1300", "type": "rate_limited"}));
+        let (code, cause, _) = read(&json!({"code": "1300", "type": "rate_limited"}));
         assert_eq!((code.as_deref(), cause), (Some("rate_limited"), Some(ErrorCause::Throttled)));
-        let (code, cause, _) = read(json!({"code": 429, "message": "slow down"}));
+        let (code, cause, _) = read(&json!({"code": 429, "message": "slow down"}));
         assert_eq!((code.as_deref(), cause), (Some("429"), Some(ErrorCause::Throttled)));
-        let (code, cause, _) = read(json!({
+        let (code, cause, _) = read(&json!({
             "code": null, "type": "invalid_request_error",
             "innererror": {"code": "ResponsibleAIPolicyViolation"},
         }));
         let want = (Some("invalid_request_error"), Some(ErrorCause::Policy));
         assert_eq!((code.as_deref(), cause), want);
         let flagged = json!({"code": 403, "metadata": {"flagged_input": "x"}});
-        assert_eq!(read(flagged).1, Some(ErrorCause::Policy));
-        assert_eq!(read(json!("Content blocked by policy")), (None, None, None));
+        assert_eq!(read(&flagged).1, Some(ErrorCause::Policy));
+        assert_eq!(read(&json!("Content blocked by policy")), (None, None, None));
     }
 
     #[test]
     fn a_quota_that_is_used_up_is_not_a_rate() {
         let quota = json!({"type": "insufficient_quota", "code": "insufficient_quota"});
-        assert_eq!(read(quota).1, Some(ErrorCause::Billing));
+        assert_eq!(read(&quota).1, Some(ErrorCause::Billing));
     }
 
     #[test]

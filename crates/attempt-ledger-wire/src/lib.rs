@@ -28,6 +28,7 @@ mod error;
 mod gather;
 pub mod hints;
 mod media;
+mod object;
 mod openai;
 mod plain;
 mod request;

@@ -13,6 +13,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     error::{self, ReportedError},
     gather::{CallKey, Gather},
+    object::Obj,
     sse::Kind,
     template::Template,
 };
@@ -54,8 +55,8 @@ pub(crate) fn event(
         }
         return true;
     }
-    match serde_json::from_slice::<Chunk<'_>>(data) {
-        Ok(chunk) => {
+    match serde_json::from_slice::<Obj<Chunk<'_>>>(data) {
+        Ok(Obj(chunk)) => {
             template.learn(data, chunk.only_text());
             stream_chunk(chunk, gather);
         }
@@ -69,8 +70,8 @@ pub(crate) fn event(
 /// a document that does not parse proves nothing.
 pub(crate) fn document(body: &[u8], cut: bool, gather: &mut Gather) {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    match serde_json::from_slice::<Chunk<'_>>(body) {
-        Ok(mut chunk) => {
+    match serde_json::from_slice::<Obj<Chunk<'_>>>(body) {
+        Ok(Obj(mut chunk)) => {
             let reported = chunk.reported_error();
             merge(&mut chunk, false, gather);
             if let Some(reported) = reported {
@@ -122,7 +123,7 @@ fn merge(chunk: &mut Chunk<'_>, streamed: bool, gather: &mut Gather) {
             // A final object that repeats what the deltas said.
             second = None;
         }
-        if let Some(message) = first.or(second) {
+        if let Some(Obj(message)) = first.or(second) {
             merge_message(message, streamed, gather);
         }
         if let Some(Text(text)) = &choice.text {
@@ -143,7 +144,7 @@ fn merge_message(message: Message<'_>, streamed: bool, gather: &mut Gather) {
     match message.content {
         Some(Body::Text(Text(text))) => gather.text(&text),
         Some(Body::Parts(parts)) => {
-            for part in &parts {
+            for Obj(part) in &parts {
                 part.merge(gather);
             }
         }
@@ -152,13 +153,13 @@ fn merge_message(message: Message<'_>, streamed: bool, gather: &mut Gather) {
     if let Some(Text(refusal)) = &message.refusal {
         gather.refusal(refusal);
     }
-    if let Some(call) = message.function_call {
+    if let Some(Obj(call)) = message.function_call {
         call.merge(CallKey::Legacy, gather);
     }
     for (position, call) in message.tool_calls.into_iter().flat_map(Calls::into_iter).enumerate() {
         let key = if streamed { call.key() } else { CallKey::Index(position as u64) };
         match (call.function, call.custom) {
-            (Some(function), _) | (None, Some(function)) => function.merge(key, gather),
+            (Some(Obj(function)), _) | (None, Some(Obj(function))) => function.merge(key, gather),
             (None, None) => gather.call(key, "", ""),
         }
     }
@@ -270,7 +271,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut choices = Choices::default();
-                while let Some(choice) = list.next_element::<Choice<'de>>()? {
+                while let Some(Obj(choice)) = list.next_element::<Obj<Choice<'de>>>()? {
                     let index = choice.index.map_or(choices.count as u64, |index| {
                         index.get().parse().unwrap_or(u64::MAX)
                     });
@@ -294,9 +295,9 @@ struct Choice<'a> {
     #[serde(borrow, default)]
     index: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    delta: Option<Message<'a>>,
+    delta: Option<Obj<Message<'a>>>,
     #[serde(borrow, default)]
-    message: Option<Message<'a>>,
+    message: Option<Obj<Message<'a>>>,
     #[serde(borrow, default)]
     text: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -318,7 +319,7 @@ impl<'a> Choice<'a> {
         }
         match (&self.delta, &self.text) {
             (None, Some(text)) => text.borrowed(),
-            (Some(delta), None) => delta.only_text(),
+            (Some(Obj(delta)), None) => delta.only_text(),
             _ => None,
         }
     }
@@ -333,7 +334,7 @@ struct Message<'a> {
     #[serde(borrow, default)]
     tool_calls: Option<Calls<'a>>,
     #[serde(borrow, default)]
-    function_call: Option<Function<'a>>,
+    function_call: Option<Obj<Function<'a>>>,
 }
 
 impl<'a> Message<'a> {
@@ -383,7 +384,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 /// A message's content: a string, or a list of parts.
 enum Body<'a> {
     Text(Text<'a>),
-    Parts(Vec<Part<'a>>),
+    Parts(Vec<Obj<Part<'a>>>),
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Body<'a> {
@@ -458,8 +459,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Calls<'a> {
                 f.write_str("a list of tool calls")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut calls = Calls { first: list.next_element()?, rest: Vec::new() };
-                while let Some(call) = list.next_element()? {
+                let first = list.next_element()?.map(|Obj(call)| call);
+                let mut calls = Calls { first, rest: Vec::new() };
+                while let Some(Obj(call)) = list.next_element()? {
                     calls.rest.push(call);
                 }
                 Ok(calls)
@@ -476,9 +478,9 @@ struct Call<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    function: Option<Function<'a>>,
+    function: Option<Obj<Function<'a>>>,
     #[serde(borrow, default)]
-    custom: Option<Function<'a>>,
+    custom: Option<Obj<Function<'a>>>,
 }
 
 impl Call<'_> {

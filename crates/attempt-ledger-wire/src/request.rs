@@ -5,7 +5,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{Wire, wire::Family};
+use crate::{Wire, object::Obj, wire::Family};
 
 /// Bytes of a model's name that are kept.
 const MAX_MODEL: usize = 256;
@@ -52,7 +52,7 @@ struct OpenAiRequest<'a> {
     #[serde(default)]
     stream: Option<bool>,
     #[serde(borrow, default)]
-    tools: Option<Vec<Tool<'a>>>,
+    tools: Option<Vec<Obj<Tool<'a>>>>,
     #[serde(borrow, default)]
     functions: Option<Vec<&'a RawValue>>,
     #[serde(default)]
@@ -64,7 +64,7 @@ struct OpenAiRequest<'a> {
     #[serde(borrow, default)]
     web_search_options: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    messages: Option<Vec<Message<'a>>>,
+    messages: Option<Vec<Obj<Message<'a>>>>,
     #[serde(borrow, default)]
     prompt: Option<&'a RawValue>,
 }
@@ -82,15 +82,15 @@ struct Message<'a> {
 }
 
 fn openai(path: &str, body: &[u8]) -> Option<RequestFacts> {
-    let request: OpenAiRequest<'_> = serde_json::from_slice(body).ok()?;
+    let Obj(request): Obj<OpenAiRequest<'_>> = serde_json::from_slice(body).ok()?;
     let tools = request.tools.unwrap_or_default();
-    let local = |tool: &Tool<'_>| {
+    let local = |Obj(tool): &Obj<Tool<'_>>| {
         matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""))
     };
     let harmless = tools.iter().all(local)
         && request.web_search_options.is_none()
         && request.background != Some(true);
-    let texts = request.messages.iter().flatten().filter_map(|message| message.content);
+    let texts = request.messages.iter().flatten().filter_map(|Obj(message)| message.content);
     let count = tools.len() + request.functions.map_or(0, |functions| functions.len());
     Some(RequestFacts {
         model: request.model.as_deref().or_else(|| deployment(path)).map(bounded),
@@ -188,6 +188,8 @@ mod tests {
             r#"{"tools":[],"tools":[{"type":"mcp"}]}"#,
             r#"{"model":"m""#,
             r#"[1]"#,
+            r#"["m",true]"#,
+            r#"{"tools":[["function"]]}"#,
             r#"{"stream":"yes"}"#,
             "",
         ] {

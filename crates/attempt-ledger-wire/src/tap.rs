@@ -238,7 +238,7 @@ impl Tap {
     fn unpack_failed(&mut self, failed: Failed) {
         if self.state.gather.is_open() && !matches!(self.mode, Mode::ErrorBody(_)) {
             match failed {
-                Failed::Corrupt => self.state.gather.malformed(),
+                Failed::Corrupt | Failed::Short => self.state.gather.malformed(),
                 Failed::Ratio => self.state.gather.uninspected(Uninspected::Ratio),
             }
         }
@@ -260,9 +260,13 @@ impl Tap {
             return;
         }
         if let Some(Err(failed)) = self.inflate.take().map(|mut inflate| inflate.finish()) {
-            // An encoding that is cut short shows in a protocol's own end marks, but in no other.
-            let tells = self.state.family == Family::Plain && !cut;
-            if failed == Failed::Ratio || tells {
+            let tells = match failed {
+                Failed::Ratio => true,
+                Failed::Corrupt => !cut,
+                // A protocol has end marks of its own, which servers keep better than an encoding's.
+                Failed::Short => !cut && self.state.family == Family::Plain,
+            };
+            if tells {
                 self.unpack_failed(failed);
             }
         }
