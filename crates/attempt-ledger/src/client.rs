@@ -12,8 +12,7 @@ use attempt_ledger_core::{Gates, RunId};
 use attempt_ledger_store::Ledger;
 use attempt_ledger_wire::Wire;
 use bytes::Bytes;
-use http::{HeaderName, Request, Response, header};
-use http_body::Body;
+use http::{HeaderName, header};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -26,7 +25,11 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use tower::{ServiceBuilder, retry::RetryLayer};
+use tower::{
+    ServiceBuilder,
+    layer::{Layer, util::Identity},
+    retry::RetryLayer,
+};
 use tower_http::{
     follow_redirect::FollowRedirect,
     sensitive_headers::{SetSensitiveRequestHeaders, SetSensitiveRequestHeadersLayer},
@@ -35,7 +38,7 @@ use tower_service::Service;
 
 use crate::{
     BoxError, CallLayer, CallService, Clocks, LedgerLayer, LedgerRetry, LedgerService,
-    OnLedgerError, RedirectPolicy, RequestBody, ScoreLayer, ScoreService, redirect_layer,
+    OnLedgerError, RedirectPolicy, ScoreLayer, ScoreService, redirect_layer,
 };
 
 /// The layers in their order over any inner service.
@@ -194,14 +197,7 @@ impl ClientBuilder {
     }
 
     /// The stack over an inner service of one's own. It must not retry by itself.
-    pub fn build_on<S, ReqB, ResB>(self, inner: S) -> Stack<S>
-    where
-        S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
-        S::Error: Into<BoxError>,
-        ReqB: RequestBody + Clone,
-        ResB: Body + Unpin,
-        ResB::Error: Into<BoxError>,
-    {
+    pub fn build_on<S>(self, inner: S) -> Stack<S> {
         ServiceBuilder::new()
             .layer(self.call)
             .layer(RetryLayer::new(self.retry))
@@ -217,7 +213,19 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// When rustls cannot be set up.
-    pub fn build(mut self) -> Result<HttpClient, ClientError> {
+    pub fn build(self) -> Result<HttpClient, ClientError> {
+        self.build_through(&Identity::new())
+    }
+
+    /// As [`build`](Self::build), with a layer of one's own between the ledger and the client, as for
+    /// tracing. It sees every attempt, and must not retry.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_through<L: Layer<Transport>>(
+        mut self,
+        layer: &L,
+    ) -> Result<Stack<L::Service>, ClientError> {
         self.ledger = self.ledger.list_redirects(true);
         let mut http = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
         http.enforce_http(false);
@@ -238,7 +246,7 @@ impl ClientBuilder {
             .layer(SetSensitiveRequestHeadersLayer::from_shared(credentials()))
             .layer(redirect_layer())
             .service(client);
-        Ok(self.build_on(transport))
+        Ok(self.build_on(layer.layer(transport)))
     }
 }
 
