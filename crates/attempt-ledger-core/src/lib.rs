@@ -22,6 +22,7 @@ mod content;
 mod decide;
 mod digest;
 mod effect;
+mod escape;
 mod event;
 mod fingerprint;
 mod fold;
@@ -40,6 +41,7 @@ pub use decide::{
 };
 pub use digest::{Digest, Label};
 pub use effect::Effect;
+pub use escape::Escaped;
 pub use event::{
     Closed, Durability, Event, GateKind, Gates, Grade, GradeRefused, GraderAttempts, GraderInfo,
     Note, Opened, Planned, PlannedSlot, Record, RefusedWhy, RetrySettings, RunEvent, RunTarget,
