@@ -1,6 +1,6 @@
 //! The published numbers, against answers that are known.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test may stop")]
+#![allow(clippy::expect_used, reason = "a test may stop")]
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! Events of a small ledger, without the noise.
 
+#![allow(dead_code, reason = "each test uses some of it")]
+
 use attempt_ledger_core::{
     AttemptId, CallId, CaseId, Cause, Closed, Decision, Detail, Digest, Durability, Effect, Event,
     Fold, Folded, GateKind, Gates, Grade, GraderAttempts, GraderInfo, Label, Limits, Liveness,
