@@ -56,6 +56,25 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What a client meets
+//!
+//! | steps | seen by a hyper client |
+//! | --- | --- |
+//! | [`Refuse`](Step::Refuse) | [`ConnectRefused`], or a reset over TCP; not received |
+//! | [`Reset`](Step::Reset), [`CloseBeforeHead`](Step::CloseBeforeHead) | an I/O error of kind `ConnectionReset`, `is_incomplete_message()` |
+//! | [`StallBeforeHead`](Step::StallBeforeHead), [`StallMidBody`](Step::StallMidBody), [`TrickleKeepAlives`](Step::TrickleKeepAlives) | nothing, half an answer, comments: until it goes away |
+//! | [`CutInChunk`](Step::CutInChunk) | status 200, a body error with `UnexpectedEof` inside |
+//! | [`EndWithoutStop`](Step::EndWithoutStop), [`CapHit`](Step::CapHit), [`Empty`](Step::Empty), [`WhiteSpace`](Step::WhiteSpace), [`ErrorIn200`](Step::ErrorIn200), [`ErrorEventMidStream`](Step::ErrorEventMidStream), [`Html200`](Step::Html200), [`BadJson`](Step::BadJson), [`Refusal`](Step::Refusal), [`ContentFilter`](Step::ContentFilter), [`ToolCall`](Step::ToolCall) | status 200 and a body that ends well: only the content tells |
+//! | [`Throttled`](Step::Throttled), [`Unavailable`](Step::Unavailable), [`ServerError`](Step::ServerError), [`Redirect`](Step::Redirect), [`Status`](Step::Status) | that status |
+//! | [`SlowBody`](Step::SlowBody), [`SlowFirstByte`](Step::SlowFirstByte), [`Good`](Step::Good) | a whole answer, late or at once |
+//!
+//! [`Step::all`] lists one of each kind, for tests that go through them all.
+//!
+//! # Bounds
+//!
+//! A request's head is at most 64 KiB and its body 16 MiB; more is answered with 431 and 413, and
+//! what is not HTTP/1 with 400, uncounted. The server holds at most 1,024 connections at a time.
 
 mod answer;
 mod desk;

@@ -292,8 +292,11 @@ impl Out<'_> {
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
+        let told = headers.iter().any(|(name, _)| {
+            ["content-length", "transfer-encoding"].iter().any(|n| n.eq_ignore_ascii_case(name))
+        });
         match framing {
-            Framing::Length(_) if status < 200 || status == 204 => {}
+            Framing::Length(_) if told || status < 200 || status == 204 => {}
             Framing::Length(n) => head.push_str(&format!("content-length: {n}\r\n")),
             Framing::Chunked => head.push_str("transfer-encoding: chunked\r\n"),
             Framing::UntilClose => head.push_str("connection: close\r\n"),

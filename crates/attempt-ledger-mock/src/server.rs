@@ -14,7 +14,8 @@ use crate::{
 /// A script as a TCP server on the loopback interface, for clients of any language.
 ///
 /// It speaks HTTP/1.1 with keep-alive and pipelining, and keeps what it received. Dropping it ends
-/// the listener and every connection.
+/// the listener and every connection. Use it with a running clock: a paused one jumps ahead
+/// whenever all tasks wait for a socket. [`MockService`](crate::MockService) is for paused time.
 ///
 /// ```
 /// use attempt_ledger_mock::{MockServer, Script, Step};
@@ -111,7 +112,9 @@ impl MockServer {
 
     /// Calls `hook` with every request when it was read whole, before a byte of its answer.
     ///
-    /// One hook at a time; a later one takes the place. A panic in it breaks the connection.
+    /// This is the place to look at what must be on disk before a request is sent. One hook at a
+    /// time; a later one takes its place. It runs on the connection's task, and a panic in it only
+    /// breaks the connection: keep what it saw, and assert in the test.
     pub fn on_request(&self, hook: impl Fn(&Received) + Send + Sync + 'static) {
         self.desk.on_request(Arc::new(hook));
     }

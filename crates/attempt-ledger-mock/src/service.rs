@@ -22,7 +22,9 @@ use crate::{MockError, Received, Script, Step, desk::Desk, error::Kind, exchange
 /// and dropping the response future, or the response's body, ends it; dropping the service does
 /// not, so that a body outlives the service it came from.
 ///
-/// Clones share the script and the counters. Calls need a tokio runtime with its time enabled.
+/// Clones share the script and the counters. A call takes its step when its future is first
+/// polled, or when its request was read if the script is [`by_case`](Script::by_case). Calls need
+/// a tokio runtime with its time enabled.
 ///
 /// ```
 /// use attempt_ledger_mock::{MockService, Script, Step};
@@ -91,7 +93,9 @@ impl MockService {
 
     /// Calls `hook` with every request when it was read whole, before a byte of its answer.
     ///
-    /// One hook at a time; a later one takes the place. A panic in it breaks the connection.
+    /// This is the place to look at what must be on disk before a request is sent. One hook at a
+    /// time; a later one takes its place. It runs on the connection's task, and a panic in it only
+    /// breaks the connection: keep what it saw, and assert in the test.
     pub fn on_request(&self, hook: impl Fn(&Received) + Send + Sync + 'static) {
         self.desk.on_request(Arc::new(hook));
     }

@@ -16,7 +16,9 @@ pub enum Step {
     ///
     /// As a service the error is [`ConnectRefused`](crate::ConnectRefused). A listening socket
     /// cannot refuse one connection, so the server resets it at once, unread; for an address that
-    /// truly refuses see [`RefusedAddr`](crate::RefusedAddr).
+    /// truly refuses see [`RefusedAddr`](crate::RefusedAddr). Where a
+    /// [`by_case`](crate::Script::by_case) script has to know the case, the request is read for
+    /// that, and forgotten.
     Refuse,
     /// The connection is reset after the request was read, before a byte of the head.
     Reset,
@@ -77,7 +79,8 @@ pub enum Step {
         /// The `location` header.
         location: String,
     },
-    /// Any status, headers and body; `content-length` is added.
+    /// Any status, headers and body. `content-length` is added unless the headers frame the body
+    /// themselves, rightly or not.
     Status {
         /// The status, 200 to 999.
         status: u16,

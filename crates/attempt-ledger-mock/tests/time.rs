@@ -4,7 +4,13 @@
 
 mod common;
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use attempt_ledger_mock::{CaseKey, MockServer, MockService, Script, Step};
 use common::{Ended, call, call_tcp, chat, post};
@@ -137,6 +143,41 @@ async fn every_step_leaves_no_task_whenever_it_is_dropped() {
     }
 }
 
+/// Says when it was dropped, and never gives a byte.
+struct Endless(Arc<Notify>);
+
+impl http_body::Body for Endless {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_never_ends_goes_with_its_future() {
+    let service = MockService::new(Script::new([Step::Good]));
+    let dropped = Arc::new(Notify::new());
+    let body = Endless(Arc::clone(&dropped));
+    let request = http::Request::post("http://model.test/v1").body(body).unwrap();
+    let limit = Duration::from_millis(777);
+    let started = Instant::now();
+    assert!(timeout(limit, service.clone().oneshot(request)).await.is_err());
+    dropped.notified().await;
+    settle(&service).await;
+    assert_eq!((service.open(), tasks(), service.requests()), (0, 0, 0));
+    assert_eq!(started.elapsed(), limit);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_outlives_its_service() {
     let every = Duration::from_secs(1);
@@ -153,9 +194,9 @@ async fn a_refusal_reads_nothing_unless_a_case_has_to_be_told() {
         type Data = bytes::Bytes;
         type Error = std::convert::Infallible;
         fn poll_frame(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
             panic!("a refused request was read");
         }
     }

@@ -128,6 +128,16 @@ async fn a_request_body_that_fails_is_no_request() {
 }
 
 #[tokio::test]
+async fn a_length_that_the_script_gives_is_left_alone() {
+    let headers = vec![("Content-Length".into(), "9".into())];
+    let short = Step::Status { status: 200, headers, body: Bytes::from("half") };
+    let server = server(Script::new([short])).await;
+    let answer = raw(&server, b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n").await;
+    assert_eq!(answer.to_lowercase().matches("content-length").count(), 1);
+    assert!(answer.ends_with("\r\n\r\nhalf"));
+}
+
+#[tokio::test]
 async fn what_is_no_request_is_told_so_and_not_counted() {
     let server = server(Script::new([Step::Good])).await;
     let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(70_000));
@@ -186,7 +196,8 @@ async fn head_and_204_have_no_body() {
     let server = server(Script::new([Step::Good, none, Step::StallMidBody])).await;
     let answer = raw(&server, b"HEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n").await;
     assert_eq!(answer.matches("\r\n\r\n").count(), 2, "{answer}");
-    assert!(answer.contains("content-length: ") && answer.ends_with("\r\n\r\n"));
+    assert!(answer.contains("content-length: ") && !answer.contains("chatcmpl"));
+    assert!(answer.ends_with("\r\n\r\n"));
 }
 
 #[tokio::test]
