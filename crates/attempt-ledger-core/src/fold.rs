@@ -123,9 +123,15 @@ pub enum FoldFault {
     /// The attempt was closed before.
     #[error("the attempt was closed before")]
     ClosedTwice,
-    /// The attempt has a grade already.
-    #[error("the attempt has a grade already")]
-    GradedTwice,
+    /// The attempt has its score already.
+    #[error("the attempt has its score already")]
+    ScoredTwice,
+    /// A grade of a grader's own attempt.
+    #[error("a grade of a grader's own attempt")]
+    GradedGrader,
+    /// A grade of an attempt that no slot counts.
+    #[error("a grade of an unlinked attempt")]
+    GradedUnlinked,
     /// A grade of an attempt that is not closed.
     #[error("a grade came before the attempt was closed")]
     GradedOpen,
@@ -141,8 +147,8 @@ pub enum FoldFault {
     /// A grade that is no finite number.
     #[error("the grade is no finite number")]
     GradeNotFinite,
-    /// A score of an attempt that is not the subject's ordinal one.
-    #[error("a score of an attempt that is not the subject's first: a promotion")]
+    /// A score of an attempt at ordinal 2 or later.
+    #[error("a score of an attempt that is not its slot's first: a promotion")]
     Promotion,
     /// A diagnostic of ordinal one, whose grade is its score.
     #[error("a diagnostic of a first attempt, whose grade is its score")]
@@ -348,7 +354,10 @@ impl Fold {
 
     fn grade(&mut self, grade: &Grade, is_score: bool) -> Result<(), FoldFault> {
         let row = self.row(grade.attempt, if is_score { "scored" } else { "diagnostic" })?;
-        let first = row.ordinal.is_some_and(Ordinal::is_first) && row.role == Role::Subject;
+        if row.role != Role::Subject {
+            return Err(FoldFault::GradedGrader);
+        }
+        let first = row.ordinal.ok_or(FoldFault::GradedUnlinked)?.is_first();
         if is_score && !first {
             return Err(FoldFault::Promotion);
         }
@@ -362,8 +371,8 @@ impl Fold {
             }
             Some(_) => {}
         }
-        if row.grade.is_some() {
-            return Err(FoldFault::GradedTwice);
+        if row.score.is_some() {
+            return Err(FoldFault::ScoredTwice);
         }
         if row.answer_sha256 != Some(grade.answer_sha256) {
             return Err(FoldFault::GradedOtherAnswer);
@@ -371,7 +380,10 @@ impl Fold {
         if !grade.score.is_finite() {
             return Err(FoldFault::GradeNotFinite);
         }
-        row.graded(grade, is_score);
+        // Of several diagnostics the first stands: asking again is no way to a better one.
+        if row.grade.is_none() {
+            row.graded(grade, is_score);
+        }
         Ok(())
     }
 

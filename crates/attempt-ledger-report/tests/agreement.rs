@@ -40,7 +40,7 @@ fn ledger() -> impl Strategy<Value = (Vec<Seen>, usize)> {
         let seen = attempts.into_iter().map(|(case, epoch, grader, verdict, quarters)| {
             let ordinal = ordinals.entry((case, epoch, grader)).or_insert(0);
             *ordinal += 1;
-            let is_graded = verdict.is_some_and(Verdict::is_content) && !(grader && *ordinal == 1);
+            let is_graded = verdict.is_some_and(Verdict::is_content) && !grader;
             let grade = quarters.filter(|_| is_graded).map(|q| f64::from(q) / 4.0);
             Seen { case, epoch, ordinal: *ordinal, grader, verdict, grade }
         });

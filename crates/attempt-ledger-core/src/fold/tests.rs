@@ -118,15 +118,27 @@ fn what_breaks_a_rule_is_noticed_and_changes_nothing() {
     let other = Grade { answer_sha256: answer(2), ..grade(1, 1.0) };
     assert_eq!(after(ok().into(), S(other)), FoldFault::GradedOtherAnswer);
     let scored = ok().into_iter().chain([S(grade(1, 0.0))]);
-    assert_eq!(after(scored.collect(), S(grade(1, 1.0))), FoldFault::GradedTwice);
+    assert_eq!(after(scored.collect(), S(grade(1, 1.0))), FoldFault::ScoredTwice);
     let fault_first = vec![O(opened(1, "a", 1)), C(closed(1, Verdict::Deadline))];
     let why = FoldFault::GradedNoContent { verdict: Verdict::Deadline };
     assert_eq!(after(fault_first, S(grade(1, 1.0))), why);
     let grader = Opened { role: Role::Grader, ..opened(1, "a", 1) };
-    assert_eq!(
-        fault([O(grader), C(closed(1, Verdict::Ok)), S(grade(1, 1.0))]),
-        FoldFault::Promotion
-    );
+    let unlinked = Opened { run: None, case: None, ordinal: None, ..opened(1, "a", 1) };
+    for (opened, why) in [(grader, FoldFault::GradedGrader), (unlinked, FoldFault::GradedUnlinked)]
+    {
+        for grade in [S(grade(1, 1.0)), D(grade(1, 1.0))] {
+            let events = vec![O(opened.clone()), C(closed(1, Verdict::Ok))];
+            assert_eq!(after(events, grade), why);
+        }
+    }
+}
+
+#[test]
+fn of_several_diagnostics_the_first_stands() {
+    let events =
+        [O(opened(2, "a", 2)), C(closed(2, Verdict::Ok)), D(grade(2, 0.25)), D(grade(2, 1.0))];
+    let folded = fold(&records(events)).expect("a ledger");
+    assert_eq!((folded.rows[0].diagnostic, folded.rows[0].score), (Some(0.25), None));
 }
 
 /// The score is ordinal one's grade or nothing, though a later attempt was graded before it.
