@@ -553,16 +553,8 @@ fn units(written: &[u8]) -> Vec<u16> {
 /// Where the next byte is that ends a run of a string: a quote, a backslash, a control character,
 /// and, when only ASCII is written, what is not printable ASCII. The text's length without one.
 fn find_special<S: Style>(text: &[u8], from: usize) -> usize {
-    const WIDE: usize = 32;
     let special = |b: u8| b == b'"' || b == b'\\' || b < 0x20 || S::ASCII && b >= 0x7f;
     let mut rest = text.get(from..).unwrap_or_default();
-    // The compiler makes vector code of this: no early exit within a chunk.
-    while let Some((chunk, after)) = rest.split_first_chunk::<WIDE>() {
-        if chunk.iter().fold(false, |hit, &b| hit | special(b)) {
-            break;
-        }
-        rest = after;
-    }
     if !S::ASCII {
         while let Some((chunk, after)) = rest.split_first_chunk::<8>() {
             let hits = special_in_word(u64::from_le_bytes(*chunk));
