@@ -1,0 +1,297 @@
+//! The arguments, and the help that documents them.
+
+use std::{path::PathBuf, time::Duration};
+
+use attempt_ledger_core::{CaseId, RunId};
+use clap::{ArgAction, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use tracing::level_filters::LevelFilter;
+
+use crate::{duration, out::Color};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is as it should be
+  1  an expectation or a gate failed, or a run was stopped before its end
+  2  an argument or an input is wrong; nothing was sent
+  3  the ledger could not be opened, read or written";
+
+/// Runs evaluations of language models and keeps the notebook: every attempt beneath the retries is
+/// a row of its own, the first graded outcome is frozen, and what is published is read from it alone.
+#[derive(Debug, Parser)]
+#[command(
+    name = "attempt-ledger",
+    version,
+    after_help = EXIT_CODES,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every subcommand.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// When to use colours; `auto` obeys NO_COLOR.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// What to log to standard error: method, host, path and status of what is sent, never a
+    /// header, a prompt or an answer.
+    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
+    log: Option<LogLevel>,
+    /// Logs more: -v is `--log info`, -vv `debug`, -vvv `trace`.
+    #[arg(short, global = true, action = ArgAction::Count, conflicts_with = "log")]
+    verbose: u8,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogLevel {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Global {
+    /// How much is logged.
+    pub(crate) fn level(&self) -> LevelFilter {
+        match (self.log, self.verbose) {
+            (None, 0) | (Some(LogLevel::Off), _) => LevelFilter::OFF,
+            (Some(LogLevel::Error), _) => LevelFilter::ERROR,
+            (Some(LogLevel::Warn), _) => LevelFilter::WARN,
+            (Some(LogLevel::Info), _) | (None, 1) => LevelFilter::INFO,
+            (Some(LogLevel::Debug), _) | (None, 2) => LevelFilter::DEBUG,
+            (Some(LogLevel::Trace), _) | (None, _) => LevelFilter::TRACE,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plays scripted faults on a loopback port and shows what the ledger makes of them.
+    Demo(Demo),
+    /// Runs the cases of a file against an OpenAI-shaped server.
+    Run(Box<Run>),
+    /// Prints the published numbers of a run.
+    Report(Report),
+    /// Prints the attempts of a ledger.
+    Log(Log),
+    /// Adds a remark to an attempt.
+    Note(Note),
+    /// Says the verdict of recorded HTTP responses.
+    Classify(Classify),
+    /// Prints the table by which attempts are repeated.
+    Policy,
+}
+
+/// Plays scripted faults on a loopback port and shows what the ledger makes of them.
+///
+/// A real client under the whole stack, retries included, calls a server on this machine. case-7 is
+/// repeated since its first answer was graded too low, case-8 since its first attempt stalled; what
+/// is published is shown beside what a scorecard of survivors would have claimed. Then every kind
+/// of fault is played once. Ends with 1 when a verdict, a number, or the server's own count of
+/// requests is not as it must be. Takes under 15 seconds and needs no network.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger demo
+  attempt-ledger demo --seed 7 --ledger ./notebook
+  attempt-ledger report ./notebook --run demo")]
+pub(crate) struct Demo {
+    /// Changes the order in which the faults are played.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) seed: u64,
+    /// The directory of the ledger; a fresh one among the system's temporary files unless set.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: Option<PathBuf>,
+}
+
+/// Runs the cases of a file against an OpenAI-shaped server.
+///
+/// CASES is JSON Lines, one object a line:
+///   {"id": "case-7", "prompt": "...", "expected": "..."}
+/// with "messages" instead of "prompt" where it is a conversation, and optionally "params" (fields
+/// of the request, such as {"temperature": 0}) and "fixture" (any JSON: what the case is pinned to;
+/// the line itself without its id unless given).
+///
+/// Run again with the same arguments it goes on where it stopped: finished cases are skipped, the
+/// others go on with their next ordinal. The first Ctrl-C starts nothing new and finishes what is
+/// open; a second one lets go of it.
+///
+/// Answers are always read whole before a retry is decided, and later attempts are graded too, as
+/// diagnostics, so that the naive number can be shown. Neither prompts nor answers are stored.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook
+  attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 --model m --ledger ./notebook \\
+      --api-key-env API_KEY --grader exact --attempts 4 --total 2m --params '{\"temperature\":0}'")]
+pub(crate) struct Run {
+    /// The cases, JSON Lines.
+    #[arg(value_name = "CASES.jsonl")]
+    pub(crate) cases: PathBuf,
+    /// The server: scheme, host, port and path, such as https://api.example.com/v1.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: String,
+    /// The model's name, as the server knows it.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) model: String,
+    /// The directory of the ledger; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+    /// The run; a hash of cases, URL, model and whatever else shapes the output unless set.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<RunId>,
+    /// Starts another run of the same cases, instead of going on with the last.
+    #[arg(long, conflicts_with = "run")]
+    pub(crate) fresh: bool,
+    /// Fields of every request, as a JSON object; a case's own params come on top.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) params: Option<String>,
+    /// Attempts of one call, at most.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) attempts: u32,
+    /// The longest that one attempt may take.
+    #[arg(long, default_value = "600s", value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) total: Duration,
+    /// The longest that an answer may go on without a byte.
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) idle: Duration,
+    /// The longest that one call may take, its attempts and pauses together.
+    #[arg(long, default_value = "900s", value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) budget: Duration,
+    /// Calls at once.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) concurrency: u32,
+    /// Asks for answers as streams.
+    #[arg(long, overrides_with = "no_stream")]
+    pub(crate) stream: bool,
+    /// Asks for answers as documents; so it is unless set.
+    #[arg(long)]
+    no_stream: bool,
+    /// Grades answers by each case's "expected": the same text, or text that contains it.
+    #[arg(long, value_enum, value_name = "GRADER")]
+    pub(crate) grader: Option<Grader>,
+    /// The environment variable that holds the API key, sent as a bearer token.
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) api_key_env: Option<String>,
+    /// What sending a request again would do, instead of what the request tells.
+    #[arg(long, value_enum, value_name = "EFFECT")]
+    pub(crate) effect: Option<EffectArg>,
+}
+
+/// How answers are graded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Grader {
+    /// 1 when the answer is the expected text, but for white space at its ends; else 0.
+    Exact,
+    /// 1 when the answer contains the expected text; else 0.
+    Contains,
+}
+
+/// What a repeat would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum EffectArg {
+    /// Nothing but another answer.
+    ReadOnly,
+    /// Possibly the same work a second time: repeated only when it was not reached or turned away.
+    Writes,
+}
+
+/// Prints the published numbers of a run: first-attempt quality, availability faults and refused
+/// promotions, and what is needed to read them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger report ./notebook
+  attempt-ledger report ./notebook --run nightly-7 --json")]
+pub(crate) struct Report {
+    /// The directory of the ledger.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The run; the newest unless set.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<RunId>,
+    /// Prints one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Prints the attempts of a ledger, in the order in which they were opened.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger log ./notebook --case case-7
+  attempt-ledger log ./notebook --json | head -3
+  attempt-ledger log ./notebook --events")]
+pub(crate) struct Log {
+    /// The directory of the ledger.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Only this run.
+    #[arg(long, value_name = "RUN", conflicts_with = "events")]
+    pub(crate) run: Option<RunId>,
+    /// Only this case.
+    #[arg(long, value_name = "CASE", conflicts_with = "events")]
+    pub(crate) case: Option<CaseId>,
+    /// Prints one JSON object an attempt.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Prints the events as they are stored, one a line.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) events: bool,
+}
+
+/// Adds a remark to an attempt. It is shown by `log`, and is in no number.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger note ./notebook 0123456789abcdef0123456789abcdef 'the server was being restarted'")]
+pub(crate) struct Note {
+    /// The directory of the ledger.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The attempt: its id as `log --json` prints it, or enough of its beginning.
+    #[arg(value_name = "ATTEMPT")]
+    pub(crate) attempt: String,
+    /// The remark.
+    #[arg(value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) text: String,
+}
+
+/// Says the verdict of recorded HTTP responses: raw bytes, from the status line on.
+///
+/// The bytes are played to the same client and ledger that watch live requests. Prints one JSON
+/// object a file, and ends with 0 whatever the verdicts are.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger classify openai-chat/*.http --stream
+  attempt-ledger classify response.http --wire openai-chat")]
+pub(crate) struct Classify {
+    /// The files.
+    #[arg(value_name = "FILE.http", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The wire that they are read as; the name of each file's folder unless set.
+    #[arg(long, value_name = "WIRE")]
+    pub(crate) wire: Option<String>,
+    /// The requests asked for streams.
+    #[arg(long)]
+    pub(crate) stream: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,174 @@
+//! How the command ends: its exit codes, and what it says when something is in the way.
+
+use std::{error::Error, fmt, io, process::ExitCode};
+
+use attempt_ledger_core::FoldError;
+use attempt_ledger_store::{
+    StoreError,
+    file::{Damage, OpenError},
+};
+
+use crate::out;
+
+/// The exit codes, as `--help` documents them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All is as it should be.
+    Fine = 0,
+    /// An expectation or a gate failed, or a run was stopped before its end.
+    Failed = 1,
+    /// What was asked for, or an input, is wrong. Nothing was sent.
+    Usage = 2,
+    /// The ledger could not be opened, read or written.
+    Ledger = 3,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why the command could not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nobody reads the output any more, as with `| head`: no failure of ours.
+    Closed,
+    /// What is said, and the code with which it ends.
+    Said(Box<Said>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Said {
+    exit: Exit,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A wrong argument or input.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Something that the ledger did not do.
+    pub(crate) fn ledger(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Ledger, message)
+    }
+
+    fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        let said = Said { exit, message: message.to_string(), hint: None, source: None };
+        Failure::Said(Box::new(said))
+    }
+
+    /// With what the reader can do about it.
+    pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
+        if let Failure::Said(said) = &mut self {
+            said.hint = Some(hint.to_string());
+        }
+        self
+    }
+
+    /// With the error it comes from.
+    pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        if let Failure::Said(said) = &mut self {
+            said.source = Some(Box::new(source));
+        }
+        self
+    }
+
+    /// Says it on standard error.
+    pub(crate) fn report(&self) -> Exit {
+        let Failure::Said(said) = self else { return Exit::Fine };
+        let mut text = format!("error: {}\n", said.message);
+        let mut next = said.source.as_deref().map(|e| e as &dyn Error);
+        while let Some(error) = next {
+            text.push_str(&format!("  caused by: {error}\n"));
+            next = error.source();
+        }
+        if let Some(hint) = &said.hint {
+            text.push_str(&format!("hint: {hint}\n"));
+        }
+        out::complain(&text);
+        said.exit
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+pub(crate) fn of_arguments(error: &clap::Error) -> Exit {
+    // A closed pipe is no failure here either.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Fine }
+}
+
+impl From<io::Error> for Failure {
+    /// Of writing to standard output; every other place says what it was doing.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::Closed;
+        }
+        Failure::usage("the output could not be written").because(error)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let hint = match &error {
+            OpenError::Missing(_) => {
+                Some("name the directory of a ledger; `attempt-ledger run` and `demo` make one")
+            }
+            OpenError::Damaged(_) => Some("keep a copy of the directory before anything else"),
+            OpenError::Io { cause, .. } => match cause.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    Some("name a directory that you may write to")
+                }
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    Some("make room on that disk, or name a directory on another one")
+                }
+                io::ErrorKind::NotFound => Some("make its parent directory first"),
+                _ => None,
+            },
+            _ => None,
+        };
+        let failure = chained(&error, error.source());
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        chained(&error, error.source())
+    }
+}
+
+impl From<Damage> for Failure {
+    fn from(error: Damage) -> Self {
+        OpenError::Damaged(error).into()
+    }
+}
+
+impl From<FoldError> for Failure {
+    fn from(error: FoldError) -> Self {
+        Failure::ledger("the ledger's rows contradict each other")
+            .because(error)
+            .hint("it was altered, or written by a faulty program; keep a copy of it")
+    }
+}
+
+/// The error as the message, and its source as the cause, said once each.
+fn chained(error: &dyn Error, source: Option<&(dyn Error + 'static)>) -> Failure {
+    let failure = Failure::ledger(error);
+    match source {
+        Some(source) => failure.because(Told(source.to_string())),
+        None => failure,
+    }
+}
+
+/// An error that is kept as its text.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Told(pub(crate) String);
