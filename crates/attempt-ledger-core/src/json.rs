@@ -160,11 +160,27 @@ fn python_repr(number: f64, out: &mut Vec<u8>) {
         out.extend_from_slice(if number > 0.0 { b"Infinity" } else { b"-Infinity" });
         return;
     }
-    let scientific = format!("{number:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |m| ("-", m));
-    let (first, rest) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    // ECMAScript has the same shortest digits, an even one where two are as near; the standard
+    // library's differ there.
+    let mut buffer = ryu_js::Buffer::new();
+    let plain = buffer.format_finite(number.abs());
+    let (mantissa, exponent) = plain.split_once('e').unwrap_or((plain, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let significant = all.trim_start_matches('0');
+    // Of the first significant digit.
+    let exponent = match significant {
+        "" => 0,
+        _ => {
+            let places = all.len() - significant.len() + 1;
+            let point =
+                i32::try_from(whole.len()).unwrap_or(0) - i32::try_from(places).unwrap_or(0);
+            point + exponent.parse::<i32>().unwrap_or(0)
+        }
+    };
+    let sign = if number.is_sign_negative() { "-" } else { "" };
+    let digits = significant.trim_end_matches('0');
+    let (first, rest) = digits.split_at_checked(1).unwrap_or(("0", ""));
     let text = match usize::try_from(exponent) {
         _ if !(-4..16).contains(&exponent) => {
             let dot = if rest.is_empty() { "" } else { "." };
