@@ -38,6 +38,8 @@ mod ledger;
 mod memory;
 mod opening;
 mod store;
+#[cfg(unix)]
+pub mod testing;
 
 pub use ack::{Ack, Answer, Appended};
 pub use capacity::{Capacity, Place};
@@ -45,6 +47,7 @@ pub use clock::now;
 pub use error::StoreError;
 pub use index::SlotState;
 pub use ledger::{Ledger, OpenRequest};
+pub use memory::Memory;
 pub use opening::{CloseRight, Opening};
 pub use store::Store;
 

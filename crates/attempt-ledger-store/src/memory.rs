@@ -11,7 +11,7 @@ use crate::{
 
 /// Keeps events in a vector: every acknowledgement is ready at once.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     session: SessionId,
     capacity: Capacity,
     kept: Mutex<Kept>,
@@ -24,7 +24,8 @@ struct Kept {
 }
 
 impl Memory {
-    pub(crate) fn new(capacity: Capacity) -> Self {
+    /// An empty one, with these bounds.
+    pub fn new(capacity: Capacity) -> Self {
         let session = SessionId::from_u128(random_u128());
         let mut kept = Kept::default();
         kept.push(Event::Session(Session {

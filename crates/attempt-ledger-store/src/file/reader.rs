@@ -269,8 +269,8 @@ impl FileReader {
         window.end -= window.start;
         window.start = 0;
         let room = READ + MAX_ROW;
-        if window.bytes.len() < room {
-            window.bytes.resize(room, 0);
+        if window.bytes.is_empty() {
+            window.bytes = vec![0; room];
         }
         let offset = window.offset + window.end as u64;
         let want = usize::try_from(open.len - offset).unwrap_or(usize::MAX).min(room - window.end);
