@@ -1,6 +1,6 @@
 //! The numbers of a report, each with what is needed to read it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, hash::Hash};
 
 use attempt_ledger_core::{RunId, Verdict};
 use serde::Serialize;
@@ -42,14 +42,10 @@ pub struct Estimate {
 }
 
 impl Quality {
-    pub(crate) fn new<K: Ord>(
-        cases: &BTreeMap<K, Vec<f64>>,
-        planned: u64,
-        range: [f64; 2],
-    ) -> Self {
-        let found = stats::mean_by_case(cases);
+    pub(crate) fn new<K: Hash + Eq>(scores: &[(K, f64)], planned: u64, range: [f64; 2]) -> Self {
+        let found = stats::mean_by_case(scores);
         let n = found.map_or(0, |m| m.n);
-        let scored = stats::sum(cases.values().flatten().copied().collect());
+        let scored = stats::sum(scores.iter().map(|(_, score)| *score).collect());
         let missing = as_f64(planned.saturating_sub(n));
         let bound = |end: f64| missing.mul_add(end, scored) / as_f64(planned);
         Quality {

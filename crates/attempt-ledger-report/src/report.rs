@@ -1,5 +1,5 @@
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
 };
 
@@ -126,7 +126,7 @@ impl Report {
             .iter()
             .filter(|view| view.slot.role == Role::Subject && view.slot.run == run)
             .collect();
-        let planned: BTreeSet<&Slot> = folded
+        let planned: HashSet<&Slot> = folded
             .planned
             .iter()
             .filter(|slot| slot.run == run)
@@ -251,9 +251,9 @@ fn choose(folded: &Folded, run: Option<&RunId>) -> Result<RunId, ReportError> {
     Err(ReportError::UnknownRun { run: run.clone(), known: known.into_iter().cloned().collect() })
 }
 
-fn other_runs(folded: &Folded, run: &RunId, planned: &BTreeSet<&Slot>) -> Vec<OtherRun> {
-    let cases: BTreeSet<&CaseId> = planned.iter().map(|slot| &slot.case).collect();
-    let mut shared: BTreeMap<&RunId, BTreeSet<&CaseId>> = BTreeMap::new();
+fn other_runs(folded: &Folded, run: &RunId, planned: &HashSet<&Slot>) -> Vec<OtherRun> {
+    let cases: HashSet<&CaseId> = planned.iter().map(|slot| &slot.case).collect();
+    let mut shared: BTreeMap<&RunId, HashSet<&CaseId>> = BTreeMap::new();
     let opened = folded.slots.iter().map(|view| &view.slot);
     for slot in folded.planned.iter().chain(opened) {
         if slot.role == Role::Subject && slot.run != *run && cases.contains(&slot.case) {
@@ -323,14 +323,9 @@ impl Tally {
         self.recovered += recovered(attempts);
     }
 
-    fn by_case<'a>(&self, slots: &[&'a SlotView]) -> BTreeMap<&'a CaseId, Vec<f64>> {
-        let mut cases: BTreeMap<_, Vec<f64>> = BTreeMap::new();
-        for (view, score) in slots.iter().zip(&self.scores) {
-            if let Some((score, _)) = score {
-                cases.entry(&view.slot.case).or_default().push(*score);
-            }
-        }
-        cases
+    fn by_case<'a>(&self, slots: &[&'a SlotView]) -> Vec<(&'a CaseId, f64)> {
+        let scored = slots.iter().zip(&self.scores);
+        scored.filter_map(|(view, score)| Some((&view.slot.case, score.as_ref()?.0))).collect()
     }
 
     fn mean_by_verdict(&self) -> BTreeMap<Verdict, MeanOf> {

@@ -1,6 +1,6 @@
 //! The few statistics that a report needs.
 
-use std::collections::BTreeMap;
+use std::{collections::HashMap, hash::Hash};
 
 /// The normal distribution's 97.5% point.
 const Z: f64 = 1.959_963_984_540_054;
@@ -72,28 +72,28 @@ pub(crate) struct MeanWithError {
     pub(crate) interval: Option<[f64; 2]>,
 }
 
-/// The mean of scores that are grouped by case; `None` without any.
+/// The mean of scores, each with its case; `None` without any.
 ///
 /// With one score a case the standard error is the usual one (n - 1). As soon as a case has more,
 /// its scores are not independent, and the error is clustered: the square root of the sum over
 /// cases of the squared sum of residuals, over n, with t of cases - 1.
 ///
 /// The order of scores does not matter, not even in the last digit.
-pub(crate) fn mean_by_case<K: Ord>(cases: &BTreeMap<K, Vec<f64>>) -> Option<MeanWithError> {
-    let all: Vec<f64> = cases.values().flatten().copied().collect();
-    let (mean, n) = mean(all.clone())?;
-    let groups = cases.values().filter(|scores| !scores.is_empty());
-    let clustered = groups.clone().any(|scores| scores.len() > 1);
-    let (variance, freedom) = if clustered {
-        let sums = groups.map(|scores| sum(scores.iter().map(|x| x - mean).collect()));
-        let squares: Vec<f64> = sums.map(|sum| sum * sum).collect();
-        let freedom = squares.len() as u64 - 1;
-        (sum(squares) / (as_f64(n) * as_f64(n)), freedom)
-    } else {
-        let squares = all.iter().map(|x| (x - mean) * (x - mean)).collect();
-        let freedom = n - 1;
-        (sum(squares) / as_f64(freedom) / as_f64(n), freedom)
-    };
+pub(crate) fn mean_by_case<K: Hash + Eq>(scores: &[(K, f64)]) -> Option<MeanWithError> {
+    let (mean, n) = mean(scores.iter().map(|(_, score)| *score).collect())?;
+    let mut cases: HashMap<&K, usize> = HashMap::with_capacity(scores.len());
+    let mut residuals: Vec<(usize, f64)> = Vec::with_capacity(scores.len());
+    for (case, score) in scores {
+        let next = cases.len();
+        residuals.push((*cases.entry(case).or_insert(next), score - mean));
+    }
+    residuals.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let by_case = residuals.chunk_by(|a, b| a.0 == b.0);
+    let sums = by_case.map(|case| case.iter().map(|(_, residual)| residual).sum::<f64>());
+    let squares = sum(sums.map(|sum| sum * sum).collect());
+    let freedom = cases.len() as u64 - 1;
+    let clustered = cases.len() < scores.len();
+    let variance = squares / as_f64(if clustered { n } else { freedom }) / as_f64(n);
     let se = (freedom > 0).then(|| variance.sqrt());
     let interval =
         se.zip(t_975(freedom)).map(|(se, t)| [t.mul_add(-se, mean), t.mul_add(se, mean)]);
@@ -185,8 +185,8 @@ mod tests {
     /// 1, 2, 3, 4: variance 5/3, error sqrt(5/12), t(3) = 3.182446.
     #[test]
     fn one_score_a_case_has_the_usual_error() {
-        let cases: BTreeMap<_, _> = (1..=4).map(|x| (x, vec![f64::from(x)])).collect();
-        let m = mean_by_case(&cases).expect("a mean");
+        let scores: Vec<_> = (1..=4).map(|x| (x, f64::from(x))).collect();
+        let m = mean_by_case(&scores).expect("a mean");
         assert_eq!((m.mean, m.n), (2.5, 4));
         near(m.se.expect("an error"), 0.645_497_224, 1e-9);
         let [low, high] = m.interval.expect("an interval");
@@ -197,9 +197,8 @@ mod tests {
     /// a: 1, 1; b: 0, 0; c: 1, 0. Mean 1/2, sums of residuals 1, -1, 0: error sqrt(2)/6, t(2).
     #[test]
     fn several_scores_a_case_are_clustered() {
-        let cases =
-            BTreeMap::from([("a", vec![1.0, 1.0]), ("b", vec![0.0, 0.0]), ("c", vec![1.0, 0.0])]);
-        let m = mean_by_case(&cases).expect("a mean");
+        let scores = [("c", 1.0), ("a", 1.0), ("b", 0.0), ("a", 1.0), ("c", 0.0), ("b", 0.0)];
+        let m = mean_by_case(&scores).expect("a mean");
         assert_eq!((m.mean, m.n), (0.5, 6));
         near(m.se.expect("an error"), 2_f64.sqrt() / 6.0, 1e-12);
         let [low, high] = m.interval.expect("an interval");
@@ -209,14 +208,13 @@ mod tests {
 
     #[test]
     fn where_there_is_no_error_there_is_none() {
-        assert_eq!(mean_by_case(&BTreeMap::<u8, _>::new()), None);
-        assert_eq!(mean_by_case(&BTreeMap::from([(1, vec![])])), None);
-        let one = mean_by_case(&BTreeMap::from([(1, vec![0.25])])).expect("a mean");
+        assert_eq!(mean_by_case::<u8>(&[]), None);
+        let one = mean_by_case(&[(1, 0.25)]).expect("a mean");
         assert_eq!((one.mean, one.se, one.interval), (0.25, None, None));
         // Several scores of one case say nothing of other cases.
-        let one_case = mean_by_case(&BTreeMap::from([(1, vec![0.0, 1.0, 1.0])])).expect("a mean");
+        let one_case = mean_by_case(&[(1, 0.0), (1, 1.0), (1, 1.0)]).expect("a mean");
         assert_eq!((one_case.n, one_case.se, one_case.interval), (3, None, None));
-        let same = mean_by_case(&BTreeMap::from([(1, vec![0.5]), (2, vec![0.5])])).expect("a mean");
+        let same = mean_by_case(&[(1, 0.5), (2, 0.5)]).expect("a mean");
         assert_eq!((same.se, same.interval), (Some(0.0), Some([0.5, 0.5])));
     }
 
