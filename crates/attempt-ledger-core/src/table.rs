@@ -176,6 +176,8 @@ const ROW: Rule = Rule {
 /// With the effect `writes` an attempt is repeated only when it did not reach the remote side, or
 /// when the status said `throttled`. What the model answered is repeated only where a user adds
 /// that, which is no row of this table.
+///
+#[doc = include_str!("../docs/decision-table.md")]
 pub const RULES: &[Rule] = &[
     Rule { name: "budget_gone", about: About::BudgetGone, ..ROW },
     Rule {
@@ -552,5 +554,15 @@ mod tests {
         let names: std::collections::BTreeSet<_> = RULES.iter().map(|r| r.name).collect();
         assert_eq!(names.len(), RULES.len());
         assert_eq!(RULES.last(), Some(&ROW), "the last row takes whatever is left");
+    }
+
+    /// Run with `UPDATE_DOCS=1` to write the page anew.
+    #[test]
+    fn the_documentation_shows_these_rows() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/decision-table.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(page, render_table()).expect("the page is written");
+        }
+        assert_eq!(std::fs::read_to_string(page).expect("the page"), render_table());
     }
 }

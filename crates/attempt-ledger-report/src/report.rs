@@ -4,8 +4,8 @@ use std::{
 };
 
 use attempt_ledger_core::{
-    AttemptRow, CaseId, Durability, Folded, Ordinal, Remote, Role, RunId, RunSeen, Slot, SlotView,
-    Verdict,
+    AttemptRow, CaseId, Durability, Escaped, Folded, Ordinal, Remote, Role, RunId, RunSeen, Slot,
+    SlotView, Verdict,
 };
 use serde::Serialize;
 
@@ -86,7 +86,7 @@ pub enum ReportError {
     #[error("this ledger has no run yet; record an attempt, or name another ledger")]
     NoRun,
     /// The ledger does not have the run that was asked for.
-    #[error("this ledger has no run {run}{}", Known(known))]
+    #[error("this ledger has no run {}{}", Escaped(run.as_str()), Known(known))]
     UnknownRun {
         /// The run.
         run: RunId,
@@ -101,7 +101,8 @@ impl fmt::Display for Known<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
         for (i, run) in self.0.iter().take(SHOWN).enumerate() {
-            write!(f, "{}{run}", if i == 0 { "; it has " } else { ", " })?;
+            let before = if i == 0 { "; it has " } else { ", " };
+            write!(f, "{before}{}", Escaped(run.as_str()))?;
         }
         match self.0.len().saturating_sub(SHOWN) {
             0 => Ok(()),
