@@ -48,12 +48,14 @@ impl Report {
             }
         }
         out.push('\n');
-        self.floor_line(&mut out, style);
-        self.naive_line(&mut out, style);
-        self.rest(&mut out);
+        let mut rest = String::new();
+        self.floor_line(&mut rest, style);
+        self.naive_line(&mut rest, style);
+        self.rest(&mut rest);
         for warning in &self.warnings {
-            let _ = writeln!(out, "{} {}", style.warn("warning:"), Escaped(warning));
+            let _ = writeln!(rest, "{} {}", style.warn("warning:"), Escaped(warning));
         }
+        rest.lines().for_each(|line| wrap(&mut out, line, width));
         out
     }
 
@@ -132,12 +134,12 @@ impl Report {
             Some((mean, n)) => {
                 let claim = style.struck(&number(mean));
                 let distance = match self.naive.distance() {
-                    Some(distance) => format!("{distance:+.3} from the first-attempt mean"),
-                    None => "the first attempts have no mean".to_owned(),
+                    Some(distance) => format!("distance {distance:+.3}"),
+                    None => "no first-attempt mean".to_owned(),
                 };
                 writeln!(
                     out,
-                    "naive last-success mean, not published: {claim} of {}; {distance}",
+                    "naive last-success mean (not published): {claim} of {}, {distance}",
                     slots(n)
                 )
             }
@@ -196,6 +198,26 @@ impl Report {
             line("other runs of these cases in this ledger", text.join(", "));
         }
     }
+}
+
+/// Appends a line, broken between words where it is longer than `width`; what follows is indented.
+fn wrap(out: &mut String, line: &str, width: usize) {
+    const INDENT: &str = "  ";
+    let mut column = 0;
+    for word in line.split(' ') {
+        let long = word.chars().count();
+        if column > 0 && column + 1 + long > width {
+            out.push('\n');
+            out.push_str(INDENT);
+            column = INDENT.len();
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += long;
+    }
+    out.push('\n');
 }
 
 fn is_narrowed(graded: &[Verdict]) -> bool {

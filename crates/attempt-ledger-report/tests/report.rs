@@ -100,10 +100,14 @@ bounds 0.125 to 0.625    first available: 1 of 2
                          50.0%, 95%: 9.5% to 90.5%
 
 coverage 50.0% of at least 95.0%: FAIL
-naive last-success mean, not published: 1.000 of 2 slots; +0.750 from the first-attempt mean
+naive last-success mean (not published): 1.000 of 2 slots, distance +0.750
 ";
     assert!(text.starts_with(want), "{text}");
     assert_eq!(report.to_string(), text);
+    for width in [40, 80, 120] {
+        let text = report.to_text(width, false);
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+    }
 }
 
 #[test]
