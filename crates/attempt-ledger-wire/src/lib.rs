@@ -32,10 +32,11 @@ mod object;
 mod openai;
 mod plain;
 mod request;
+mod scan;
 mod sse;
 mod stop;
 mod tap;
-mod template;
+
 mod wire;
 
 pub use gather::answer_sha256;

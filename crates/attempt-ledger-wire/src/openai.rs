@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use attempt_ledger_core::Stop;
 use serde::{
     Deserialize, Deserializer,
-    de::{self, SeqAccess, Visitor},
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Value, value::RawValue};
 
@@ -14,8 +14,8 @@ use crate::{
     error::{self, ReportedError},
     gather::{CallKey, Gather},
     object::Obj,
+    scan::Scan,
     sse::Kind,
-    template::Template,
 };
 
 /// What ends a stream.
@@ -27,10 +27,15 @@ pub(crate) fn event(
     kind: Kind,
     complete: bool,
     gather: &mut Gather,
-    template: &mut Template,
+    scan: &mut Scan,
 ) -> bool {
     if kind == Kind::Data {
-        if gather.is_open() && template.text_of(data, |text| gather.text(text)) {
+        if gather.is_open()
+            && scan.text_of(data, |text| {
+                gather.choice(0);
+                gather.text(text);
+            })
+        {
             gather.progress += 1;
             return true;
         }
@@ -55,15 +60,16 @@ pub(crate) fn event(
         }
         return true;
     }
+    full_parse(data, complete, gather);
+    true
+}
+
+fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) {
     match serde_json::from_slice::<Obj<Chunk<'_>>>(data) {
-        Ok(Obj(chunk)) => {
-            template.learn(data, chunk.only_text());
-            stream_chunk(chunk, gather);
-        }
+        Ok(Obj(chunk)) => stream_chunk(chunk, gather),
         Err(_) if complete => gather.malformed(),
         Err(_) => {}
     }
-    true
 }
 
 /// The whole body of a response that is one document. `cut` says that its transfer broke, so that
@@ -180,9 +186,9 @@ struct Chunk<'a> {
     #[serde(borrow, default)]
     base_resp: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    object: Option<&'a RawValue>,
+    object: Option<Word<'a>>,
     #[serde(borrow, default, rename = "type")]
-    kind: Option<&'a RawValue>,
+    kind: Option<Word<'a>>,
     #[serde(borrow, default)]
     code: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -205,9 +211,11 @@ impl<'a> Chunk<'a> {
                 return Some(error::from_base_resp(status));
             }
         }
-        let is_error = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() == "\"error\"");
+        let is_error = |word: &Option<Word<'_>>| {
+            word.as_ref().and_then(|Word(word)| word.as_deref()) == Some("error")
+        };
         let only_an_error = self.choices.is_none() && self.code.is_some() && self.message.is_some();
-        (is_error(self.object) || is_error(self.kind) || only_an_error).then(|| self.flat())
+        (is_error(&self.object) || is_error(&self.kind) || only_an_error).then(|| self.flat())
     }
 
     /// An error whose fields are the chunk's own.
@@ -215,9 +223,8 @@ impl<'a> Chunk<'a> {
         let field = |raw: Option<&RawValue>| {
             raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()).unwrap_or_default()
         };
-        error::from_value(&serde_json::json!({
-            "code": field(self.code), "type": field(self.kind)
-        }))
+        let kind = self.kind.as_ref().and_then(|Word(word)| word.as_deref());
+        error::from_value(&serde_json::json!({"code": field(self.code), "type": kind}))
     }
 
     fn report_usage(&self, gather: &mut Gather) {
@@ -228,21 +235,6 @@ impl<'a> Chunk<'a> {
             let count = |name: &str| object.get(name).and_then(whole_number);
             gather.usage(count("prompt_tokens"), count("completion_tokens"));
         }
-    }
-
-    /// The text of choice 0, if this chunk says nothing else.
-    fn only_text(&self) -> Option<&'a str> {
-        let nothing_else = self.usage.is_none()
-            && self.x_groq.is_none()
-            && self.error.is_none()
-            && self.base_resp.is_none()
-            && self.object.is_none_or(|object| object.get() != "\"error\"")
-            && self.kind.is_none_or(|kind| kind.get() != "\"error\"");
-        let choices = self.choices.as_ref().filter(|_| nothing_else)?;
-        if choices.seen != 1 || choices.count != 1 {
-            return None;
-        }
-        choices.first.as_ref()?.only_text()
     }
 }
 
@@ -258,7 +250,6 @@ struct Choices<'a> {
     first: Option<Choice<'a>>,
     /// A bit for each index below 128.
     seen: u128,
-    count: usize,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
@@ -270,12 +261,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
                 f.write_str("a list of choices")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut choices = Choices::default();
+                let (mut choices, mut position) = (Choices::default(), 0u64);
                 while let Some(Obj(choice)) = list.next_element::<Obj<Choice<'de>>>()? {
-                    let index = choice.index.map_or(choices.count as u64, |index| {
-                        index.get().parse().unwrap_or(u64::MAX)
-                    });
-                    choices.count += 1;
+                    let index = choice.index.map_or(position, |Index(index)| index);
+                    position += 1;
                     if let Ok(bit) = u32::try_from(index) {
                         choices.seen |= 1u128.checked_shl(bit).unwrap_or(0);
                     }
@@ -292,8 +281,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
-    #[serde(borrow, default)]
-    index: Option<&'a RawValue>,
+    #[serde(default)]
+    index: Option<Index>,
     #[serde(borrow, default)]
     delta: Option<Obj<Message<'a>>>,
     #[serde(borrow, default)]
@@ -308,23 +297,6 @@ struct Choice<'a> {
     error: Option<&'a RawValue>,
 }
 
-impl<'a> Choice<'a> {
-    fn only_text(&self) -> Option<&'a str> {
-        let nothing_else = self.message.is_none()
-            && self.finish_reason.as_ref().is_none_or(|Text(word)| word.is_empty())
-            && self.native_finish_reason.is_none()
-            && self.error.is_none();
-        if !nothing_else {
-            return None;
-        }
-        match (&self.delta, &self.text) {
-            (None, Some(text)) => text.borrowed(),
-            (Some(Obj(delta)), None) => delta.only_text(),
-            _ => None,
-        }
-    }
-}
-
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
@@ -337,30 +309,8 @@ struct Message<'a> {
     function_call: Option<Obj<Function<'a>>>,
 }
 
-impl<'a> Message<'a> {
-    fn only_text(&self) -> Option<&'a str> {
-        let no_refusal = self.refusal.as_ref().is_none_or(|Text(text)| text.is_empty());
-        let no_calls = self.tool_calls.as_ref().is_none_or(|calls| calls.first.is_none());
-        match &self.content {
-            Some(Body::Text(text)) if no_refusal && no_calls && self.function_call.is_none() => {
-                text.borrowed()
-            }
-            _ => None,
-        }
-    }
-}
-
 /// A string, borrowed from the input where it has no escapes.
 struct Text<'a>(Cow<'a, str>);
-
-impl<'a> Text<'a> {
-    fn borrowed(&self) -> Option<&'a str> {
-        match self.0 {
-            Cow::Borrowed(text) => Some(text),
-            Cow::Owned(_) => None,
-        }
-    }
-}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -378,6 +328,77 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
         }
         deserializer.deserialize_str(Of)
+    }
+}
+
+/// A string, or any other value, which is skipped.
+struct Word<'a>(Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of;
+        impl<'de> Visitor<'de> for Of {
+            type Value = Word<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Word(Some(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Word(Some(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Word(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Word(None))
+            }
+        }
+        deserializer.deserialize_any(Of)
+    }
+}
+
+/// The number of a choice or call; one that is no whole number is beyond all that are read.
+#[derive(Clone, Copy)]
+struct Index(u64);
+
+impl<'de> Deserialize<'de> for Index {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of;
+        impl Visitor<'_> for Of {
+            type Value = Index;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_u64<E: de::Error>(self, index: u64) -> Result<Self::Value, E> {
+                Ok(Index(index))
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Index(u64::MAX))
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Index(u64::MAX))
+            }
+            fn visit_str<E: de::Error>(self, index: &str) -> Result<Self::Value, E> {
+                Ok(Index(index.parse().unwrap_or(u64::MAX)))
+            }
+        }
+        deserializer.deserialize_any(Of)
     }
 }
 
@@ -473,8 +494,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Calls<'a> {
 
 #[derive(Deserialize)]
 struct Call<'a> {
-    #[serde(borrow, default)]
-    index: Option<&'a RawValue>,
+    #[serde(default)]
+    index: Option<Index>,
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -485,7 +506,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn key(&self) -> CallKey {
-        if let Some(Ok(index)) = self.index.map(|index| index.get().parse()) {
+        if let Some(Index(index)) = self.index {
             return CallKey::Index(index);
         }
         match self.id.map(RawValue::get) {
@@ -517,5 +538,183 @@ impl Function<'_> {
             false => Cow::Borrowed(raw),
         };
         gather.call(key, name, &arguments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attempt_ledger_core::Facts;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gather() -> Gather {
+        Gather::new(Facts { streamed: true, ..Facts::default() }, true, 1 << 20, false)
+    }
+
+    /// Fields for a chunk, a choice and a delta: common, odd and wrong ones.
+    const TOP: &[&str] = &[
+        r#""id":"c-1""#,
+        r#""id":7"#,
+        r#""object":"chat.completion.chunk""#,
+        r#""object":"error""#,
+        r#""object":null"#,
+        r#""type":"error""#,
+        r#""created":1776159000"#,
+        r#""created":01"#,
+        r#""created":1.5e3"#,
+        r#""model":"a\u00e9\n""#,
+        r#""model":"\ud83d""#,
+        r#""model":"\x""#,
+        r#""usage":null"#,
+        r#""usage":{"prompt_tokens":1}"#,
+        r#""error":null"#,
+        r#""error":"x""#,
+        r#""x_groq":null"#,
+        r#""base_resp":{"status_code":2}"#,
+        r#""obfuscation":"kQ7""#,
+        r#""code":1"#,
+        r#""message":"m""#,
+        r#""service_tier":"default""#,
+        r#""p":[1,{"a":2}]"#,
+        r#""p":true"#,
+        r#""p":fals"#,
+        r#""\u0065rror":1"#,
+        r#""choices":null"#,
+    ];
+    const CHOICE: &[&str] = &[
+        r#""index":0"#,
+        r#""index": 0"#,
+        r#""index":1"#,
+        r#""index":null"#,
+        r#""index":00"#,
+        r#""logprobs":null"#,
+        r#""logprobs":{}"#,
+        r#""finish_reason":null"#,
+        r#""finish_reason":"""#,
+        r#""finish_reason":"stop""#,
+        r#""native_finish_reason":null"#,
+        r#""native_finish_reason":"error""#,
+        r#""error":{"code":1}"#,
+        r#""message":null"#,
+        r#""message":{"content":"m"}"#,
+        r#""text":"t""#,
+        r#""text":null"#,
+        r#""delta":{"content":"second"}"#,
+        r#""finish_reason" : null"#,
+    ];
+    const DELTA: &[&str] = &[
+        r#""role":"assistant""#,
+        r#""role":null"#,
+        r#""content":"twice""#,
+        r#""refusal":null"#,
+        r#""refusal":"""#,
+        r#""refusal":"no""#,
+        r#""tool_calls":null"#,
+        r#""tool_calls":[]"#,
+        r#""tool_calls":[{"index":0}]"#,
+        r#""function_call":{"name":"f"}"#,
+        r#""reasoning_content":"why\n""#,
+        r#""reasoning":null"#,
+    ];
+    const TEXT: &[&str] = &[
+        r#""""#,
+        r#"" the""#,
+        r#""naïve 😀""#,
+        r#""\n\"""#,
+        r#""\ud83d\ude00""#,
+        r#""\ud83d""#,
+        r#""\u12""#,
+        "null",
+        "7",
+        r#"[{"type":"text","text":"part"}]"#,
+        "\"tab\t\"",
+    ];
+
+    fn fields(of: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
+        prop::collection::vec(prop::sample::select(of), 0..3)
+    }
+
+    fn chunk() -> impl Strategy<Value = Vec<u8>> {
+        let parts = (
+            fields(TOP),
+            fields(TOP),
+            fields(CHOICE),
+            fields(CHOICE),
+            fields(DELTA),
+            fields(DELTA),
+            prop::sample::select(TEXT),
+            any::<bool>(),
+            prop::sample::select(&[",", ", "][..]),
+        );
+        let chunk = parts.prop_map(|(t1, t2, c1, c2, d1, d2, text, direct, comma)| {
+            let list = |before: &[&str], own: String, after: &[&str]| {
+                [before, &[&*own], after].concat().join(comma)
+            };
+            let own = match direct {
+                true => format!("\"text\":{text}"),
+                false => {
+                    format!("\"delta\":{{{}}}", list(&d1, format!("\"content\":{text}"), &d2))
+                }
+            };
+            let choices = format!("\"choices\":[{{{}}}]", list(&c1, own, &c2));
+            format!("{{{}}}", list(&t1, choices, &t2)).into_bytes()
+        });
+        let damage = prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<u8>()));
+        (chunk, damage).prop_map(|(mut chunk, damage)| {
+            if let Some((at, byte)) = damage {
+                let at = at.index(chunk.len());
+                chunk[at] = byte;
+            }
+            chunk
+        })
+    }
+
+    fn config() -> ProptestConfig {
+        let base = ProptestConfig::default();
+        ProptestConfig { cases: base.cases.max(4000), ..base }
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        /// The scan takes a chunk only where the full parse finds the same in it.
+        #[test]
+        fn the_scan_agrees_with_the_full_parse(
+            chunks in prop::collection::vec(chunk(), 1..4),
+            again in prop::collection::vec(any::<prop::sample::Index>(), 3..8),
+        ) {
+            let mut scan = Scan::default();
+            for pick in again {
+                let chunk = pick.get(&chunks);
+                let (mut scanned, mut parsed) = (gather(), gather());
+                event(chunk, Kind::Data, true, &mut scanned, &mut scan);
+                full_parse(chunk, true, &mut parsed);
+                let shown = String::from_utf8_lossy(chunk);
+                prop_assert_eq!(&scanned.facts, &parsed.facts, "{}", shown);
+                prop_assert_eq!(scanned.progress, parsed.progress, "{}", shown);
+                prop_assert_eq!(scanned.evidence(true), parsed.evidence(true), "{}", shown);
+            }
+        }
+    }
+
+    #[test]
+    fn the_scan_takes_what_servers_send() {
+        let mut scan = Scan::default();
+        for chunk in [
+            r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
+            r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"x"}"#,
+            r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"\n"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"yz"}"#,
+            r#"{"id": "c", "choices": [{"delta": {"content": " b"}, "index": 0, "finish_reason": ""}]}"#,
+            r#"{"id":"cmpl-3","object":"text_completion","choices":[{"index":0,"text":" one","logprobs":null,"finish_reason":null}]}"#,
+        ] {
+            let mut taken = None;
+            assert!(
+                scan.text_of(chunk.as_bytes(), |text| taken = Some(text.to_owned())),
+                "{chunk}"
+            );
+            assert!(taken.is_some());
+        }
+        assert!(scan.held() <= 1024, "{} held", scan.held());
     }
 }

@@ -13,8 +13,8 @@ use crate::{
     media::Media,
     openai,
     plain::{self, Utf8},
+    scan::Scan,
     sse::{Kind, Sink, Sse},
-    template::Template,
     wire::Family,
 };
 
@@ -95,7 +95,7 @@ pub struct Tap {
 struct State {
     family: Family,
     gather: Gather,
-    template: Template,
+    scan: Scan,
 }
 
 enum Mode {
@@ -154,7 +154,7 @@ impl Tap {
         };
         let gather =
             Gather::new(facts, options.keep_content, options.max_body, options.accept_done);
-        let state = State { family, gather, template: Template::default() };
+        let state = State { family, gather, scan: Scan::default() };
         Tap { wire, is_stream, inflate, mode, state, finished: false }
     }
 
@@ -232,7 +232,7 @@ impl Tap {
             Mode::Document(held) | Mode::ErrorBody(held) => held.bytes.capacity(),
             Mode::Skip | Mode::Text(..) => 0,
         };
-        held + self.state.template.held()
+        held + self.state.scan.held()
     }
 
     fn unpack_failed(&mut self, failed: Failed) {
@@ -353,9 +353,7 @@ impl Held {
 impl Sink for State {
     fn event(&mut self, data: &[u8], kind: Kind, complete: bool) -> bool {
         match self.family {
-            Family::OpenAi => {
-                openai::event(data, kind, complete, &mut self.gather, &mut self.template)
-            }
+            Family::OpenAi => openai::event(data, kind, complete, &mut self.gather, &mut self.scan),
             Family::Plain => {
                 plain::event(data, complete, &mut self.gather);
                 true

@@ -60,7 +60,9 @@ fn text(evidence: &Evidence) -> &str {
 
 fn code(fault: Option<&Fault>) -> (Option<&str>, Option<ErrorCause>) {
     match fault {
-        Some(Fault::Error(error)) => (error.code.as_ref().map(|c| c.as_str()), error.cause),
+        Some(Fault::Error(error)) => {
+            (error.code.as_ref().map(attempt_ledger_core::Label::as_str), error.cause)
+        }
         _ => (None, None),
     }
 }

@@ -1,5 +1,6 @@
 //! A raw HTTP/1.1 response, taken apart far enough to feed a tap.
 #![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
 use attempt_ledger_core::{BodyEnd, Facts, TransportKind};
 use attempt_ledger_wire::{Evidence, Tap, TapOptions, Wire};
