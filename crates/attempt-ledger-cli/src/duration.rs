@@ -21,6 +21,22 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// A duration for people: `15m 30s`, in whole seconds from one on.
+pub(crate) fn shown(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds == 0 {
+        return format!("{}ms", duration.as_millis());
+    }
+    let parts = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let words = parts.into_iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}"));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,6 +48,8 @@ mod tests {
         {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
+        assert_eq!(shown(Duration::from_secs(90_061)), "1d 1h 1m 1s");
+        assert_eq!(shown(Duration::from_millis(250)), "250ms");
         for bad in ["", "5", "0s", "-1s", "1s ago", "999999999999999999h", "9000h", "1ns", "soon"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

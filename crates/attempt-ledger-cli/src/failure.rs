@@ -78,9 +78,9 @@ impl Failure {
         self
     }
 
-    /// Says it on standard error.
-    pub(crate) fn report(&self) -> Exit {
-        let Failure::Said(said) = self else { return Exit::Fine };
+    /// Says it on standard error; `closed` is the code where only the reader of the output is gone.
+    pub(crate) fn report_or(&self, closed: Exit) -> Exit {
+        let Failure::Said(said) = self else { return closed };
         let mut text = format!("error: {}\n", said.message);
         let mut next = said.source.as_deref().map(|e| e as &dyn Error);
         while let Some(error) = next {
@@ -97,9 +97,14 @@ impl Failure {
 
 /// Prints help, the version, or what is wrong with the arguments.
 pub(crate) fn of_arguments(error: &clap::Error) -> Exit {
+    if error.use_stderr() {
+        // It repeats the arguments, and so passes where all text does.
+        out::complain(&error.render().to_string());
+        return Exit::Usage;
+    }
     // A closed pipe is no failure here either.
     let _ = error.print();
-    if error.use_stderr() { Exit::Usage } else { Exit::Fine }
+    Exit::Fine
 }
 
 impl From<io::Error> for Failure {

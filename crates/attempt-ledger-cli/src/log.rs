@@ -1,7 +1,6 @@
 //! `log`: attempts and events.
 
 use attempt_ledger_core::{AttemptRow, Escaped};
-use attempt_ledger_store::file::FileReader;
 
 use crate::{
     args,
@@ -13,7 +12,7 @@ use crate::{
 
 pub(crate) fn log(args: &args::Log, out: &mut Out) -> Result<Exit, Failure> {
     if args.events {
-        let mut reader = FileReader::open(&args.dir)?;
+        let mut reader = ledger::reader(&args.dir)?;
         while let Some(line) = reader.next_line() {
             writeln!(out, "{}", String::from_utf8_lossy(line?))?;
         }

@@ -30,10 +30,10 @@ fn main() -> ExitCode {
     };
     logging::start(args.global.level());
     let mut out = Out::stdout(args.global.color);
-    let done = dispatch(args, &mut out).and_then(|exit| out.flush().map(|()| exit));
-    match done {
-        Ok(exit) => exit.into(),
-        Err(failure) => failure.report().into(),
+    match dispatch(args, &mut out) {
+        // What was found stands, whether somebody reads it or not.
+        Ok(exit) => out.flush().map_or_else(|failure| failure.report_or(exit), |()| exit).into(),
+        Err(failure) => failure.report_or(Exit::Fine).into(),
     }
 }
 

@@ -84,16 +84,6 @@ impl Out {
         Out { sink, color, terminal, width: width.unwrap_or(PAGE) }
     }
 
-    /// Whether colours are used.
-    pub(crate) fn color(&self) -> bool {
-        self.color
-    }
-
-    /// Columns of the page.
-    pub(crate) fn width(&self) -> usize {
-        self.width
-    }
-
     /// Makes `write!(out, ...)` do.
     pub(crate) fn write_fmt(&mut self, args: fmt::Arguments<'_>) -> Result<(), Failure> {
         let mut clean = Clean { sink: &mut self.sink, failed: Ok(()) };

@@ -1,10 +1,13 @@
 //! `report`: the published numbers.
 
-use attempt_ledger_core::{Folded, RunId};
+use std::time::Duration;
+
+use attempt_ledger_core::{Escaped, Folded, RunEvent, RunId, RunSeen};
 use attempt_ledger_report::{Options, Report};
 
 use crate::{
     args,
+    duration::shown,
     failure::{Exit, Failure},
     ledger,
     out::Out,
@@ -12,13 +15,47 @@ use crate::{
 
 pub(crate) fn report(args: &args::Report, out: &mut Out) -> Result<Exit, Failure> {
     let folded = ledger::read(&args.dir)?;
-    let report = of(&folded, args.run.as_ref())?;
     if args.json {
-        writeln!(out, "{}", json(&report)?)?;
+        writeln!(out, "{}", json(&of(&folded, args.run.as_ref())?)?)?;
     } else {
-        out.report(&report)?;
+        print(&folded, args.run.as_ref(), out)?;
     }
     Ok(Exit::Fine)
+}
+
+/// Prints the report of a run as text, with the settings that were changed on its way.
+pub(crate) fn print(folded: &Folded, run: Option<&RunId>, out: &mut Out) -> Result<(), Failure> {
+    let report = of(folded, run)?;
+    out.report(&report)?;
+    let events: Vec<&RunSeen> =
+        folded.runs.iter().filter(|seen| seen.event.run == report.run).collect();
+    for (before, after) in events.iter().zip(events.iter().skip(1)) {
+        let changed = changes(&before.event, &after.event);
+        if !changed.is_empty() {
+            writeln!(out, "settings changed at row {}: {}", after.seq, changed.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+/// What differs between two events of a run.
+fn changes(before: &RunEvent, after: &RunEvent) -> Vec<String> {
+    let clock = |us: Option<u64>| us.map_or("off".into(), |us| shown(Duration::from_micros(us)));
+    let stream = |event: &RunEvent| event.target.as_ref().map(|target| target.stream);
+    let pairs = [
+        ("idle", clock(before.limits.idle_us), clock(after.limits.idle_us)),
+        ("total", clock(before.limits.total_us), clock(after.limits.total_us)),
+        ("attempts", before.retry.attempts.to_string(), after.retry.attempts.to_string()),
+        ("budget", clock(Some(before.retry.budget_us)), clock(Some(after.retry.budget_us))),
+        ("gates", format!("{:?}", before.gates), format!("{:?}", after.gates)),
+        ("stream", format!("{:?}", stream(before)), format!("{:?}", stream(after))),
+        ("durability", before.durability.as_str().into(), after.durability.as_str().into()),
+        ("version", before.tool_version.clone(), after.tool_version.clone()),
+    ];
+    let changed = pairs.into_iter().filter(|(_, before, after)| before != after);
+    changed
+        .map(|(name, before, after)| format!("{name} {} to {}", Escaped(&before), Escaped(&after)))
+        .collect()
 }
 
 /// The report of a run; the newest when none is named.

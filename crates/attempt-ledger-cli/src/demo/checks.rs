@@ -11,6 +11,10 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Compares what was found with what is due; says whether they are the same.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "so that callers write values, not references"
+    )]
     pub(super) fn same<T: PartialEq + fmt::Debug>(
         &mut self,
         what: impl fmt::Display,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attempt_ledger_core::{Folded, RunId, SlotView};
+use attempt_ledger_core::{AttemptRow, Folded, RunId, SlotView};
 use attempt_ledger_mock::{CaseKey, Script, Step};
 use attempt_ledger_report::Report;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn beside(known: &Folded, run: &RunId, out: &mut Out) -> Result<(), Failure> {
                 Cell::new(view.state.score().map_or("none".to_owned(), |s| format!("{s}")))
                     .style(Style::Bold),
                 Cell::maybe(
-                    newest.last().and_then(|row| row.any_grade()).map(|g| format!("{g:?}")),
+                    newest.last().and_then(AttemptRow::any_grade).map(|g| format!("{g:?}")),
                 )
                 .style(Style::Dim),
             ]
@@ -99,28 +99,16 @@ fn slots<'a>(known: &'a Folded, run: &RunId) -> Vec<&'a SlotView> {
 }
 
 fn check_rows(known: &Folded, run: &RunId, checks: &mut Checks) {
-    let found: Vec<(String, u32, String, Option<f64>, Option<f64>)> = slots(known, run)
-        .into_iter()
-        .flat_map(|view| known.attempts(view))
-        .map(|row| {
-            (
-                row.case.as_ref().map(ToString::to_string).unwrap_or_default(),
-                row.ordinal.map_or(0, attempt_ledger_core::Ordinal::get),
-                row.verdict.map(|v| v.to_string()).unwrap_or_default(),
-                row.score,
-                row.diagnostic,
-            )
-        })
+    let rows = slots(known, run).into_iter().flat_map(|view| known.attempts(view));
+    let found: Value = rows
+        .map(|row| json!([row.case, row.ordinal, row.verdict, row.score, row.diagnostic]))
         .collect();
-    let row = |case: &str, ordinal, verdict: &str, score, diagnostic| {
-        (case.to_owned(), ordinal, verdict.to_owned(), score, diagnostic)
-    };
-    let due = vec![
-        row("case-7", 1, "ok", Some(0.25), None),
-        row("case-7", 2, "ok", None, Some(1.0)),
-        row("case-8", 1, "deadline", None, None),
-        row("case-8", 2, "ok", None, Some(1.0)),
-    ];
+    let due = json!([
+        ["case-7", 1, "ok", 0.25, null],
+        ["case-7", 2, "ok", null, 1.0],
+        ["case-8", 1, "deadline", null, null],
+        ["case-8", 2, "ok", null, 1.0],
+    ]);
     checks.same("the attempts of the two cases", found, due);
 }
 

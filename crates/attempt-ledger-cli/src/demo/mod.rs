@@ -4,7 +4,7 @@ mod checks;
 mod known;
 mod steps;
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use attempt_ledger::{
     Clocks, GateKind, Gates, GradeInput, GraderFn, HttpClient, LedgerRetry, ScoreLayer, client,
@@ -213,11 +213,11 @@ fn request(
 }
 
 /// Makes one call to its end. How it ended is in the ledger.
-fn call(
+async fn call(
     client: HttpClient,
     request: http::Request<http_body_util::Full<bytes::Bytes>>,
-) -> impl Future<Output = Result<(), attempt_ledger::Error>> + Send {
-    async move { crate::request::call(client, request).await.map(drop) }
+) -> Result<(), attempt_ledger::Error> {
+    crate::request::call(client, request).await.map(drop)
 }
 
 /// What the ledger on disk says now.

@@ -1,17 +1,197 @@
 //! `run`: the cases of a file against a server.
 
-use std::io;
+mod cases;
+mod drive;
+mod progress;
+mod settings;
+mod target;
 
-use attempt_ledger::ClientError;
+use std::{collections::HashMap, io, time::Duration};
+
+use attempt_ledger::{
+    ClientBuilder, ClientError, Contains, Exact, Grader as _, LedgerRetry, ScoreLayer, client,
+};
+use attempt_ledger_core::{CaseId, Effect, GraderInfo, Ordinal, RunId, Verdict};
+use attempt_ledger_store::Ledger;
+use http::header;
+use tower::ServiceBuilder;
+use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
-    args,
-    failure::{Exit, Failure},
-    out::Out,
+    args::{self, EffectArg, Grader},
+    failure::{Exit, Failure, Told},
+    ledger, logging,
+    out::{Out, Style},
+    report,
 };
+use cases::{Case, Common, Params};
+use drive::{Calls, Driven, Interrupts};
 
-pub(crate) fn run(_args: &args::Run, _out: &mut Out) -> Result<Exit, Failure> {
-    Err(Failure::usage("not there yet"))
+pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
+    // Everything that can be wrong is looked at before the ledger is touched or a byte is sent.
+    let uri = target::endpoint(&args.base_url)?;
+    target::model(&args.model)?;
+    let key = args.api_key_env.as_deref().map(target::key).transpose()?;
+    let params = match &args.params {
+        Some(json) => {
+            Params::read(json).map_err(|why| Failure::usage(format_args!("--params {why}")))?
+        }
+        None => Params::default(),
+    };
+    let common = Common {
+        model: &args.model,
+        params: &params,
+        stream: args.stream,
+        graded: args.grader.is_some(),
+    };
+    let cases = cases::read(&args.cases, &common)?;
+    let grader = args.grader.map(grader_info);
+    let name = target::run_name(&uri, &args.model, grader.as_ref(), &cases);
+
+    let ledger = ledger::open(&args.ledger, true)?;
+    let folded = ledger::read(&args.ledger)?;
+    let run = settings::choose(args, &folded, &name)?;
+    let event = settings::event(args, run.clone(), &ledger, grader, &uri, &params)?;
+    settings::same_target(&folded, &event)?;
+    settings::same_fixtures(&folded, &run, &cases)?;
+
+    let builder = builder(args, &ledger, &cases);
+    if_read(announce(args, &run, cases.len(), builder.worst_case(), out))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let driven = runtime.map_err(no_runtime)?.block_on(async {
+        let interrupts = Interrupts::listen()?;
+        settings::record(&ledger, &folded, event, &cases).await?;
+        drop(folded);
+        let layers = ServiceBuilder::new()
+            .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
+            .layer(logging::layer())
+            .into_inner();
+        let client = builder.build_through(&layers).map_err(no_client)?;
+        let calls = Calls {
+            run: run.clone(),
+            uri,
+            key,
+            effect: args.effect.map(|effect| match effect {
+                EffectArg::ReadOnly => Effect::ReadOnly,
+                EffectArg::Writes => Effect::Writes,
+            }),
+            concurrency: usize::try_from(args.concurrency).unwrap_or(usize::MAX),
+        };
+        let driven = drive::drive(&client, calls, cases, interrupts).await;
+        drop(client);
+        // Where the ledger has failed the reason is told already.
+        if driven.ledger.is_none() {
+            ledger.flush().await?;
+        }
+        Ok::<_, Failure>(driven)
+    })?;
+    conclude(args, &run, driven, out)
+}
+
+fn builder(args: &args::Run, ledger: &Ledger, cases: &[Case]) -> ClientBuilder {
+    let expected = || -> HashMap<CaseId, String> {
+        let pairs = cases.iter().map(|case| Some((case.id.clone(), case.expected.clone()?)));
+        pairs.flatten().collect()
+    };
+    let score = match args.grader {
+        None => ScoreLayer::none(),
+        Some(Grader::Exact) => {
+            ScoreLayer::configure(Exact::new(expected())).diagnostics(true).build()
+        }
+        Some(Grader::Contains) => {
+            ScoreLayer::configure(Contains::new(expected())).diagnostics(true).build()
+        }
+    };
+    client(ledger.clone())
+        .clocks(settings::clocks(args))
+        .gates(settings::GATES)
+        .attempts(args.attempts)
+        .budget(args.budget)
+        .retry(LedgerRetry::new())
+        .score(score)
+        .skip_finished(ledger.clone())
+}
+
+fn grader_info(grader: Grader) -> GraderInfo {
+    match grader {
+        Grader::Exact => Exact::default().info(),
+        Grader::Contains => Contains::default().info(),
+    }
+}
+
+/// The work goes on, though nobody reads what is told of it.
+fn if_read(told: Result<(), Failure>) -> Result<(), Failure> {
+    match told {
+        Err(Failure::Closed) => Ok(()),
+        told => told,
+    }
+}
+
+/// What is about to happen, and how long it can take.
+fn announce(
+    args: &args::Run,
+    run: &RunId,
+    cases: usize,
+    a_call: Duration,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let at_once = u32::max(1, args.concurrency);
+    let rounds = u32::try_from(cases).unwrap_or(u32::MAX).div_ceil(at_once);
+    let all = a_call.saturating_mul(rounds);
+    writeln!(
+        out,
+        "run {run}: {cases} case{}, {at_once} at once",
+        if cases == 1 { "" } else { "s" }
+    )?;
+    writeln!(
+        out,
+        "worst case: {} a call, {} for all ({rounds} x {})",
+        crate::duration::shown(a_call),
+        crate::duration::shown(all),
+        crate::duration::shown(a_call)
+    )?;
+    writeln!(out)?;
+    out.flush()
+}
+
+/// The report, and what was left undone.
+fn conclude(args: &args::Run, run: &RunId, driven: Driven, out: &mut Out) -> Result<Exit, Failure> {
+    if_read(tell(args, run, &driven, out))?;
+    if let Some(error) = driven.ledger {
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        let failure = Failure::ledger(error);
+        return Err(match source {
+            Some(source) => failure.because(Told(source)),
+            None => failure,
+        });
+    }
+    let complete = driven.abandoned.is_empty() && driven.not_started == 0;
+    Ok(if complete { Exit::Fine } else { Exit::Failed })
+}
+
+fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result<(), Failure> {
+    let folded = ledger::read(&args.ledger)?;
+    report::print(&folded, Some(run), out)?;
+    let Driven { skipped, not_started, abandoned, .. } = driven;
+    if *skipped > 0 {
+        writeln!(out, "skipped, finished before: {skipped}")?;
+    }
+    for case in abandoned {
+        let first = folded
+            .slots
+            .iter()
+            .filter(|view| view.slot.run == *run && view.slot.case == *case)
+            .find_map(|view| folded.attempts(view).next())
+            .filter(|row| row.ordinal.is_some_and(Ordinal::is_first));
+        let lost = first.is_some_and(|row| row.verdict == Some(Verdict::Abandoned));
+        let what = if lost { "lost its first attempt" } else { "was let go of" };
+        out.painted(Style::Bad, "abandoned")?;
+        writeln!(out, ": case {case} {what}")?;
+    }
+    if *not_started > 0 {
+        writeln!(out, "not started: {not_started}; the same command goes on with them")?;
+    }
+    out.flush()
 }
 
 /// The process has no room for what runs the calls.

@@ -1,0 +1,176 @@
+//! What a run is: its name, its settings, and what the ledger knows of it already.
+
+use attempt_ledger::{Clocks, GateKind, Gates};
+use attempt_ledger_core::{
+    CaseId, Folded, GraderInfo, Limits, Planned, PlannedSlot, RetrySettings, RunEvent, RunId,
+    RunTarget, Slot, Verdict,
+};
+use attempt_ledger_store::Ledger;
+use http::Uri;
+
+use super::cases::{Case, Params};
+use crate::{args, failure::Failure};
+
+/// Responses are always held whole, so that what is retried was graded.
+pub(super) const GATES: Gates = Gates { plain: GateKind::Whole, stream: GateKind::Whole };
+
+/// Bytes of ids in one row of planned slots; a row may have 64 KiB.
+const BATCH: usize = 32 << 10;
+
+pub(super) fn clocks(args: &args::Run) -> Clocks {
+    Clocks::default().idle(args.idle).total(args.total)
+}
+
+/// The settings as the ledger holds them.
+pub(super) fn event(
+    args: &args::Run,
+    run: RunId,
+    ledger: &Ledger,
+    grader: Option<GraderInfo>,
+    uri: &Uri,
+    params: &Params,
+) -> Result<RunEvent, Failure> {
+    Ok(RunEvent {
+        run,
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        durability: ledger.durability(),
+        limits: clocks(args).limits(None),
+        gates: GATES,
+        graded: Verdict::ALL.iter().copied().filter(|v| v.is_content()).collect(),
+        retry: RetrySettings {
+            attempts: args.attempts,
+            budget_us: Limits::micros(args.budget),
+            retry_on: Vec::new(),
+            grade_below: None,
+            policy: None,
+        },
+        graders: grader.into_iter().collect(),
+        target: Some(RunTarget {
+            url: uri.to_string(),
+            model: args.model.clone(),
+            params: params.digest()?,
+            stream: args.stream,
+        }),
+    })
+}
+
+/// Whether the ledger knows the run.
+fn is_known(folded: &Folded, run: &RunId) -> bool {
+    folded.run(run).is_some()
+        || folded.planned.iter().any(|slot| slot.run == *run)
+        || folded.slots.iter().any(|view| view.slot.run == *run)
+}
+
+/// The run that was asked for: by name, by what it is made of, or another one of that.
+pub(super) fn choose(args: &args::Run, folded: &Folded, name: &str) -> Result<RunId, Failure> {
+    if let Some(run) = &args.run {
+        return Ok(run.clone());
+    }
+    let mut number = 1_u32;
+    loop {
+        let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
+        let run = RunId::new(name).map_err(Failure::usage)?;
+        if !args.fresh || !is_known(folded, &run) {
+            return Ok(run);
+        }
+        number = number.saturating_add(1);
+    }
+}
+
+/// Refuses to go on with a run that is of something else.
+pub(super) fn same_target(folded: &Folded, event: &RunEvent) -> Result<(), Failure> {
+    let run = &event.run;
+    let Some(before) = folded.run(run).map(|seen| &seen.event) else {
+        return Ok(());
+    };
+    let mut others = Vec::new();
+    match (&before.target, &event.target) {
+        (Some(before), Some(now)) => {
+            if before.url != now.url {
+                others.push(format!("URL ({}, not {})", before.url, now.url));
+            }
+            if before.model != now.model {
+                others.push(format!("model ({:?}, not {:?})", before.model, now.model));
+            }
+            if before.params != now.params {
+                others.push("params".to_owned());
+            }
+        }
+        _ => others.push("kind: it was not made by `run`".to_owned()),
+    }
+    if before.graders != event.graders {
+        let names = |graders: &[GraderInfo]| match graders {
+            [] => "none".to_owned(),
+            all => all
+                .iter()
+                .map(|g| format!("{} {}", g.name, g.version))
+                .collect::<Vec<_>>()
+                .join(", "),
+        };
+        others.push(format!("grader ({}, not {})", names(&before.graders), names(&event.graders)));
+    }
+    if others.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!("run {run} is of another {}", others.join(", another ")))
+        .hint("give what it was begun with, or another --run"))
+}
+
+/// Refuses cases that were run with another fixture; nothing would be comparable.
+pub(super) fn same_fixtures(folded: &Folded, run: &RunId, cases: &[Case]) -> Result<(), Failure> {
+    let before: std::collections::HashMap<&CaseId, _> = folded
+        .rows
+        .iter()
+        .filter(|row| row.run.as_ref() == Some(run))
+        .filter_map(|row| Some((row.case.as_ref()?, row.fixture?)))
+        .collect();
+    let changed: Vec<&str> = cases
+        .iter()
+        .filter(|case| before.get(&case.id).is_some_and(|fixture| *fixture != case.fixture))
+        .map(|case| case.id.as_str())
+        .collect();
+    let shown: Vec<&str> = changed.iter().copied().take(5).collect();
+    match changed.len() {
+        0 => Ok(()),
+        n => Err(Failure::usage(format_args!(
+            "{n} case{} of run {run} had another fixture before: {}{}",
+            if n == 1 { "" } else { "s" },
+            shown.join(", "),
+            if n > shown.len() { ", ..." } else { "" },
+        ))
+        .hint("give changed cases other ids, or run them under another --run")),
+    }
+}
+
+/// Appends the run's settings, unless they are what holds already, and the slots that are new.
+pub(super) async fn record(
+    ledger: &Ledger,
+    folded: &Folded,
+    event: RunEvent,
+    cases: &[Case],
+) -> Result<(), Failure> {
+    let run = event.run.clone();
+    if folded.run(&run).is_none_or(|seen| seen.event != event) {
+        ledger.run(event).await?;
+    }
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    for case in cases {
+        let slot = Slot::new(run.clone(), case.id.clone());
+        if folded.planned.contains(&slot) {
+            continue;
+        }
+        // Quotes and backslashes count twice in JSON, and no id is longer than 256 bytes.
+        bytes += 2 * case.id.as_str().len() + 16;
+        batch.push(PlannedSlot { case: case.id.clone(), epoch: 1, step: 1 });
+        if bytes >= BATCH {
+            plan(ledger, &run, std::mem::take(&mut batch)).await?;
+            bytes = 0;
+        }
+    }
+    if batch.is_empty() { Ok(()) } else { plan(ledger, &run, batch).await }
+}
+
+async fn plan(ledger: &Ledger, run: &RunId, slots: Vec<PlannedSlot>) -> Result<(), Failure> {
+    Ok(ledger.planned(Planned { run: run.clone(), slots }).await?)
+}
