@@ -42,14 +42,16 @@ pub(crate) fn from_body(body: &Value) -> Option<ReportedError> {
     found.then_some(read)
 }
 
-/// The error that MiniMax reports beside a status of 200.
+/// The error that MiniMax reports beside a status of 200; the numbers are those of its reference
+/// of error codes.
 pub(crate) fn from_base_resp(status_code: i64) -> ReportedError {
     let cause = match status_code {
         1001 => Some(ErrorCause::Timeout),
-        1002 | 1039 => Some(ErrorCause::Throttled),
+        1002 | 1039 | 1041 => Some(ErrorCause::Throttled),
         1004 => Some(ErrorCause::Auth),
         1008 => Some(ErrorCause::Billing),
         1026 | 1027 => Some(ErrorCause::Policy),
+        1000 | 1024 | 1033 => Some(ErrorCause::Server),
         2013 => Some(ErrorCause::Request),
         _ => None,
     };

@@ -35,6 +35,7 @@ mod request;
 mod scan;
 mod sse;
 mod stop;
+mod surrogate;
 mod tap;
 
 mod wire;

@@ -16,6 +16,7 @@ use crate::{
     object::Obj,
     scan::Scan,
     sse::Kind,
+    surrogate,
 };
 
 /// What ends a stream.
@@ -65,7 +66,15 @@ pub(crate) fn event(
 }
 
 fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) {
-    match serde_json::from_slice::<Obj<Chunk<'_>>>(data) {
+    let mended;
+    let parsed = match serde_json::from_slice::<Obj<Chunk<'_>>>(data) {
+        Err(error) => {
+            mended = surrogate::mend(data);
+            mended.as_deref().map_or(Err(error), serde_json::from_slice)
+        }
+        parsed => parsed,
+    };
+    match parsed {
         Ok(Obj(chunk)) => stream_chunk(chunk, gather),
         Err(_) if complete => gather.malformed(),
         Err(_) => {}
@@ -76,7 +85,15 @@ fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) {
 /// a document that does not parse proves nothing.
 pub(crate) fn document(body: &[u8], cut: bool, gather: &mut Gather) {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    match serde_json::from_slice::<Obj<Chunk<'_>>>(body) {
+    let mended;
+    let parsed = match serde_json::from_slice::<Obj<Chunk<'_>>>(body) {
+        Err(error) => {
+            mended = surrogate::mend(body);
+            mended.as_deref().map_or(Err(error), serde_json::from_slice)
+        }
+        parsed => parsed,
+    };
+    match parsed {
         Ok(Obj(mut chunk)) => {
             let reported = chunk.reported_error();
             merge(&mut chunk, false, gather);
@@ -605,6 +622,7 @@ mod tests {
     ];
     const DELTA: &[&str] = &[
         r#""role":"assistant""#,
+        r#""content":null"#,
         r#""role":null"#,
         r#""content":"twice""#,
         r#""refusal":null"#,
@@ -653,6 +671,9 @@ mod tests {
             };
             let own = match direct {
                 true => format!("\"text\":{text}"),
+                false if text == "null" => {
+                    format!("\"delta\":{{{}}}", [&*d1, &*d2].concat().join(comma))
+                }
                 false => {
                     format!("\"delta\":{{{}}}", list(&d1, format!("\"content\":{text}"), &d2))
                 }

@@ -51,7 +51,15 @@ impl Scan {
             cursor.seen = self.seen;
             cursor.string()
         } else {
-            cursor.up_to_text()
+            match cursor.up_to_text() {
+                Some(Start::Text(inside)) => Some(inside),
+                // Thinking, a role, or nothing at all.
+                Some(Start::NoText) if cursor.behind_delta().is_some() => {
+                    take("");
+                    return true;
+                }
+                Some(Start::NoText) | None => None,
+            }
         };
         let Some(inside) = inside else { return false };
         let Some(after) = data.get(inside.end..) else { return false };
@@ -107,6 +115,13 @@ struct Cursor<'a> {
     seen: Seen,
 }
 
+/// What the fields before the text led to.
+enum Start {
+    Text(Inside),
+    /// The delta has ended without one.
+    NoText,
+}
+
 /// What a field's value has to be for the chunk to say nothing but text.
 enum Rule {
     /// Anything plain: the field is not read.
@@ -121,11 +136,13 @@ enum Rule {
     Zero,
     /// Handled by its object.
     Own,
+    /// The same, or null.
+    OwnOrNull,
 }
 
 impl Cursor<'_> {
-    /// From the start to behind the opening quote of the text.
-    fn up_to_text(&mut self) -> Option<Inside> {
+    /// From the start to behind the text.
+    fn up_to_text(&mut self) -> Option<Start> {
         self.byte(b'{')?;
         loop {
             match self.top_field()? {
@@ -140,7 +157,7 @@ impl Cursor<'_> {
             let (own, is_text) = self.choice_field()?;
             if is_text {
                 self.seen.direct = true;
-                return self.open_string();
+                return self.open_string().map(Start::Text);
             }
             if own {
                 break;
@@ -149,10 +166,17 @@ impl Cursor<'_> {
         }
         // Within `delta`.
         self.byte(b'{')?;
-        while !self.delta_field()? {
-            self.byte(b',')?;
+        self.space();
+        if self.data.get(self.at) == Some(&b'}') {
+            self.at += 1;
+            return Some(Start::NoText);
         }
-        self.open_string()
+        while !self.delta_field()? {
+            if !self.next_or_end(b'}')? {
+                return Some(Start::NoText);
+            }
+        }
+        self.open_string().map(Start::Text)
     }
 
     /// From behind the text to the end of the chunk.
@@ -164,6 +188,11 @@ impl Cursor<'_> {
                 }
             }
         }
+        self.behind_delta()
+    }
+
+    /// From behind the delta, or the choice's own text, to the end of the chunk.
+    fn behind_delta(&mut self) -> Option<()> {
         while self.next_or_end(b'}')? {
             if self.choice_field()?.0 {
                 return None;
@@ -221,7 +250,7 @@ impl Cursor<'_> {
     fn delta_field(&mut self) -> Option<bool> {
         let key = self.key()?;
         let (bit, rule) = match self.data.get(key.start..key.end)? {
-            b"content" => (0, Rule::Own),
+            b"content" => (0, Rule::OwnOrNull),
             b"refusal" => (1, Rule::NoWord),
             b"tool_calls" => (2, Rule::Null),
             b"function_call" => (3, Rule::Null),
@@ -246,7 +275,10 @@ impl Cursor<'_> {
         self.space();
         match (rule, *self.data.get(self.at)?) {
             (Rule::Own, _) => return Some(true),
-            (Rule::Any | Rule::Null | Rule::NoWord, b'n') => self.word(b"null")?,
+            (Rule::Any | Rule::Null | Rule::NoWord | Rule::OwnOrNull, b'n') => {
+                self.word(b"null")?;
+            }
+            (Rule::OwnOrNull, _) => return Some(true),
             (Rule::Any, b't') => self.word(b"true")?,
             (Rule::Any, b'f') => self.word(b"false")?,
             (Rule::Any, b'0'..=b'9') => self.digits()?,

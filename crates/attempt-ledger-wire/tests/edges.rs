@@ -67,6 +67,16 @@ fn code(fault: Option<&Fault>) -> (Option<&str>, Option<ErrorCause>) {
     }
 }
 
+/// A body wrapper holds a tap by value, whatever the body's own bounds.
+#[test]
+fn a_tap_goes_wherever_a_body_goes() {
+    fn goes<T: Send + Sync + Unpin + std::fmt::Debug + 'static>() {}
+    goes::<Tap>();
+    let mut tap = Tap::new(Wire::OpenAiChat, 200, &headers(SSE), &options());
+    tap.feed(delta("secret").as_bytes());
+    assert!(!format!("{tap:?}").contains("secret"), "what was said is not printed");
+}
+
 mod encodings {
     use super::*;
 
@@ -300,6 +310,17 @@ mod json {
         assert_eq!(got.2.events, Some(6));
     }
 
+    /// A server that cuts its text between UTF-16 units: the answer stands, the halves are
+    /// replacement characters.
+    #[test]
+    fn half_a_surrogate_pair_does_not_spoil_an_answer() {
+        let pieces = ["a", "\\ud83d", "\\ude00", "b"].map(delta).concat();
+        let got = chat(SSE, format!("{pieces}{STOP}"));
+        assert_eq!((got.0, text(&got.2)), (Verdict::Ok, "a\u{fffd}\u{fffd}b"));
+        let got = chat(JSON, document(r#"{"content":"a\ud83d"}"#));
+        assert_eq!((got.0, text(&got.2)), (Verdict::Ok, "a\u{fffd}"));
+    }
+
     #[test]
     fn depth_is_no_danger() {
         let deep = "[".repeat(100_000);
@@ -445,6 +466,7 @@ mod content {
                 r#"{"error":{"code":"rate_limit_exceeded"}}"#,
                 (Some("rate_limit_exceeded"), Some(ErrorCause::Throttled)),
             ),
+            (r#"{"base_resp":{"status_code":1008}}"#, (Some("1008"), Some(ErrorCause::Billing))),
             (r#"{"base_resp":{"status_code":1039}}"#, (Some("1039"), Some(ErrorCause::Throttled))),
             (r#"{"error":"text","code":"503"}"#, (Some("503"), Some(ErrorCause::Overloaded))),
             (r#"{"choices":[{"error":{"code":502}}]}"#, (Some("502"), Some(ErrorCause::Server))),
@@ -458,6 +480,8 @@ mod content {
                 assert_eq!(code(facts.fault.as_ref()), want, "{error}");
             }
         }
+        let flagged = r#"{"base_resp":{"status_code":1027},"choices":null}"#;
+        assert_eq!(chat(JSON, flagged).0, Verdict::Refused);
         let fine = r#"{"base_resp":{"status_code":0},"error":null,"choices":[]}"#;
         assert_eq!(chat(JSON, fine).0, Verdict::Empty);
     }
