@@ -436,13 +436,14 @@ impl<S: Style> Writer<'_, S> {
             return Ok((c, at + 6));
         }
         let half = JsonError::NotUnicode { at };
-        if high >= 0xdc00 || self.text.get(at + 6..at + 8) != Some(b"\\u") {
+        if self.text.get(at + 6..at + 8) != Some(b"\\u") {
             return Err(half);
         }
         let low = unit(at + 6).ok_or(JsonError::Syntax { at: at + 6 })?;
         if !(0xdc00..0xe000).contains(&low) {
             return Err(half);
         }
+        // A low half first gives a number beyond Unicode.
         let c = char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or(half)?;
         Ok((c, at + 12))
     }

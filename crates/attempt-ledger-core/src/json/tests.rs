@@ -119,9 +119,14 @@ fn what_is_not_one_json_value_has_no_form() {
         assert!(matches!(canonical(bad), Err(JsonError::Syntax { .. })), "{bad:?}");
     }
     assert_eq!(canonical_json(b"\"\xff\""), Err(JsonError::NotUnicode { at: 1 }));
-    for half in
-        [r#""\ud800""#, r#""\udc00""#, r#""\ud800\ud800""#, r#""\ud800x""#, r#""\ud800\n1234""#]
-    {
+    for half in [
+        r#""\ud800""#,
+        r#""\udc00""#,
+        r#""\ud800\ud800""#,
+        r#""\udc00\udc00""#,
+        r#""\ud800x""#,
+        r#""\ud800\n1234""#,
+    ] {
         assert_eq!(canonical(half), Err(JsonError::NotUnicode { at: 1 }), "{half}");
     }
     for twice in [r#"{"a":1,"a":2}"#, r#"{"a":1,"b":1,"\u0061":2}"#, r#"[{"\n":1,"\u000a":2}]"#] {
