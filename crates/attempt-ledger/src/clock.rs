@@ -44,9 +44,12 @@ impl LazyTimer {
             sleep.as_mut().reset(at);
         }
         let set = sleep.deadline();
+        // A task that has used up its share of a turn is told to come again, and the timer does not
+        // take its waker.
+        let takes_waker = tokio::task::coop::has_budget_remaining();
         match sleep.as_mut().poll(cx) {
             Poll::Pending => {
-                self.registered = Some((set, cx.waker().clone()));
+                self.registered = takes_waker.then(|| (set, cx.waker().clone()));
                 Poll::Pending
             }
             // The runtime's budget for this poll is used up, or the clock moved: ask again at once.
@@ -179,5 +182,71 @@ impl Timers {
             (at, passed) = (limit, Passed::ErrorBody);
         }
         self.timer.poll_until(at, now, cx).map(|()| (passed, held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_moves_away_is_kept_to_the_moment() {
+        let mut timer = LazyTimer::default();
+        let start = now();
+        // Four times a byte arrives after 600 ms; the fifth never does.
+        for n in 0..4_u32 {
+            let at = now() + SECOND;
+            let byte = tokio::time::sleep(Duration::from_millis(600));
+            tokio::select! {
+                biased;
+                () = byte => {}
+                () = poll_fn(|cx| timer.poll_until(at, now(), cx)) => panic!("too early at {n}"),
+            }
+        }
+        let at = now() + SECOND;
+        poll_fn(|cx| timer.poll_until(at, now(), cx)).await;
+        assert_eq!(start.elapsed(), Duration::from_millis(4 * 600 + 1000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nearer_deadline_takes_the_timers_place() {
+        let mut timer = LazyTimer::default();
+        let start = now();
+        let far = start + 10 * SECOND;
+        poll_fn(|cx| {
+            assert!(timer.poll_until(far, now(), cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        poll_fn(|cx| timer.poll_until(start + SECOND, now(), cx)).await;
+        assert_eq!(start.elapsed(), SECOND);
+    }
+
+    /// A timer that was first asked by a task without budget left still wakes it.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_used_up_its_turn_is_woken_all_the_same() {
+        let mut timer = LazyTimer::default();
+        let start = now();
+        let at = start + SECOND;
+        let mut first = true;
+        let waiting = tokio::spawn(poll_fn(move |cx| {
+            while first && tokio::task::coop::has_budget_remaining() {
+                let mut turn = std::pin::pin!(tokio::task::coop::consume_budget());
+                let _ = turn.as_mut().poll(cx);
+            }
+            first = false;
+            timer.poll_until(at, now(), cx)
+        }));
+        let done = tokio::time::timeout(5 * SECOND, waiting).await;
+        assert!(done.is_ok(), "the timer was never set");
+        assert_eq!(start.elapsed(), SECOND);
     }
 }
