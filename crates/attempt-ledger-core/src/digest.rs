@@ -30,13 +30,18 @@ impl Digest {
 
     /// All 64 hexadecimal digits.
     pub fn hex(&self) -> String {
-        let mut text = String::with_capacity(64);
-        for byte in self.0 {
-            for digit in [byte >> 4, byte & 0xf] {
-                text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        str::from_utf8(&self.digits()).unwrap_or_default().to_owned()
+    }
+
+    /// The digits without an allocation: digests are most of a row's text.
+    fn digits(&self) -> [u8; 64] {
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            for (digit, value) in pair.iter_mut().zip([byte >> 4, byte & 0xf]) {
+                *digit = if value < 10 { b'0' + value } else { b'a' + value - 10 };
             }
         }
-        text
+        digits
     }
 }
 
@@ -76,7 +81,7 @@ impl FromStr for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
+        s.serialize_str(str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
