@@ -114,7 +114,7 @@ fn raw(path: &Path) -> mpsc::UnboundedSender<Waiting> {
             items.iter().for_each(|(row, _): &Waiting| bytes.extend_from_slice(row));
             file.write_all(&bytes).expect("written");
             file.sync_data().expect("synced");
-            items.drain(..).for_each(|(_, answer)| drop(answer.send(())));
+            items.drain(..).for_each(|(_, answer)| answer.send(()).unwrap_or_default());
         }
     });
     sender
@@ -129,7 +129,7 @@ fn sqlite(path: &Path) -> mpsc::UnboundedSender<Waiting> {
     db.execute_batch("CREATE TABLE rows (seq INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT")
         .expect("made");
     thread::spawn(move || {
-        let mut items = Vec::new();
+        let mut items: Vec<Waiting> = Vec::new();
         while queue.blocking_recv_many(&mut items, 2_048) > 0 {
             let batch = db.transaction().expect("begun");
             let mut insert =
@@ -139,7 +139,7 @@ fn sqlite(path: &Path) -> mpsc::UnboundedSender<Waiting> {
             }
             drop(insert);
             batch.commit().expect("committed");
-            items.drain(..).for_each(|(_, answer): Waiting| drop(answer.send(())));
+            items.drain(..).for_each(|(_, answer)| answer.send(()).unwrap_or_default());
         }
     });
     sender
@@ -328,6 +328,7 @@ fn framing(row: &[u8], room: &Path) {
     let options = FileOptions::new(&dir).durability(Durability::Written);
     let ledger = options.open().expect("opens");
     let count = 200_000_u32;
+    let begun = Instant::now();
     tokio.block_on(async {
         for _ in 0..count / 1_000 {
             let mut openings: Vec<_> = (0..1_000).map(|n| ledger.open(request(n))).collect();
@@ -337,6 +338,8 @@ fn framing(row: &[u8], room: &Path) {
         }
     });
     drop(ledger);
+    let took = begun.elapsed() / count;
+    println!("appending, caller and writer together, {} ns a row", took.as_nanos());
     let begun = Instant::now();
     let mut reader = FileReader::open(&dir).expect("opens");
     while let Some(line) = reader.next_line() {

@@ -112,11 +112,10 @@ fn push_decimal(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(digits.len() - used..).unwrap_or_default());
 }
 
-fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+fn push_hex<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N]) {
     let digit = |d: u8| if d < 10 { b'0' + d } else { b'a' + d - 10 };
-    for &byte in bytes {
-        out.extend_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
-    }
+    let pairs = bytes.map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
+    out.extend_from_slice(pairs.as_flattened());
 }
 
 /// What is wrong with a line.
