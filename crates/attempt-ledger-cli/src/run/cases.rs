@@ -149,6 +149,11 @@ impl Place<'_> {
     }
 
     fn case(self, text: &str, common: &Common<'_>) -> Result<Case, Failure> {
+        if !text.trim_start().starts_with('{') {
+            // A list would be taken for the fields in their order.
+            serde_json::from_str::<&RawValue>(text).map_err(|error| self.json(&error))?;
+            return Err(self.failure("the line is no JSON object"));
+        }
         let line: Line<'_> = serde_json::from_str(text).map_err(|error| self.json(&error))?;
         let id =
             CaseId::new(line.id).map_err(|error| self.failure(format_args!("the id {error}")))?;

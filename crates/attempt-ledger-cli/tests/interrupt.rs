@@ -1,0 +1,82 @@
+//! Ctrl-C, once and twice, and a ledger that is in use meanwhile.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use attempt_ledger_mock::{MockServer, Script, Step};
+use common::{Room, await_line, cli, command, finish, interrupt, run_args, stderr_lines};
+use tokio::sync::Notify;
+
+const CASES: &str = "{\"id\":\"a\",\"prompt\":\"<a>\"}\n{\"id\":\"b\",\"prompt\":\"<b>\"}\n{\"id\":\"c\",\"prompt\":\"<c>\"}\n";
+
+/// A server whose first answer to `<a>` is this step, and a sign of its first request.
+async fn server(step: Step) -> (MockServer, Arc<Notify>) {
+    let script = Script::by_case([("<a>", Script::new([step, Step::Good]))]);
+    let server = MockServer::start(script).await.expect("a port");
+    let first = Arc::new(Notify::new());
+    let sign = Arc::clone(&first);
+    server.on_request(move |_| sign.notify_one());
+    (server, first)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_finishes_what_is_open_and_the_same_command_goes_on() {
+    let room = Room::new();
+    let (cases, dir) = (room.write("cases.jsonl", CASES), room.arg("ledger"));
+    // Long enough for the signal to come first, by far.
+    let (server, first) = server(Step::SlowFirstByte(Duration::from_secs(2))).await;
+    let url = server.url();
+    let args = run_args(&cases, &url, &dir, &["--concurrency", "1"]);
+    let child = command(&args).spawn().expect("spawned");
+    first.notified().await;
+    interrupt(&child);
+    finish(child)
+        .await
+        .exits(1)
+        .complains("stopping: nothing new is started, 1 open calls are finished")
+        .complains("[1/3] a: ok at ordinal 1")
+        .says("not started: 2");
+    assert_eq!(server.requests(), 1);
+    cli(&args).await.exits(0).says("skipped, finished before: 1");
+    assert_eq!(server.requests(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twice_lets_go_and_names_the_cases_that_lost_their_first_attempt() {
+    let room = Room::new();
+    let (cases, dir) = (room.write("cases.jsonl", CASES), room.arg("ledger"));
+    let (server, first) = server(Step::StallBeforeHead).await;
+    let url = server.url();
+    let args = run_args(&cases, &url, &dir, &["--concurrency", "1"]);
+    let mut child = command(&args).spawn().expect("spawned");
+    let mut lines = stderr_lines(&mut child);
+    first.notified().await;
+
+    // Its ledger is in use: others may read it, and not write.
+    let pid = child.id().expect("it runs");
+    cli(&args).await.exits(3).complains(&format!("is held by process {pid} on "));
+    let row = cli(&["log", &dir, "--json"]).await.exits(0).json().remove(0);
+    assert_eq!(row["verdict"], serde_json::Value::Null, "open while its writer lives");
+    let attempt = row["attempt"].as_str().expect("an id").to_owned();
+    cli(&["note", &dir, &attempt, "x"]).await.exits(3).complains("is held by process");
+
+    interrupt(&child);
+    await_line(&mut lines, "stopping:").await;
+    interrupt(&child);
+    finish(child)
+        .await
+        .exits(1)
+        .says("abandoned: case a lost its first attempt")
+        .says("not started: 2");
+    assert_eq!(server.requests(), 1);
+    let row = cli(&["log", &dir, "--json"]).await.exits(0).json().remove(0);
+    assert_eq!(row["verdict"], "abandoned");
+    assert_eq!(row["remote"], "unknown");
+
+    // It goes on with the next ordinal; the first is never had again.
+    cli(&args).await.exits(0);
+    let rows = cli(&["log", &dir, "--json", "--case", "a"]).await.exits(0).json();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[1]["ordinal"], &rows[1]["cause"]), (&2.into(), &"recall".into()));
+}
