@@ -181,6 +181,17 @@ fn a_missing_grade_leaves_the_naive_mean_out_and_its_n_in() {
 }
 
 #[test]
+fn the_floor_is_met_when_it_is_reached() {
+    for (coverage_floor, met) in [(0.0, true), (0.5, true), (0.500_001, false)] {
+        let folded = fold(case_7().into_iter().chain(case_8()));
+        let report = Report::of(&folded, None, &Options { coverage_floor }).expect("a report");
+        assert_eq!(report.coverage_floor.met, met, "{coverage_floor}");
+        let mark = if met { ": PASS" } else { ": FAIL" };
+        assert!(report.to_text(80, false).contains(mark));
+    }
+}
+
+#[test]
 fn the_graders_own_calls_and_other_runs_stay_out() {
     let mut events = vec![Event::Run(run("other")), Event::Run(run("r"))];
     events.extend(case_7());
@@ -191,6 +202,8 @@ fn the_graders_own_calls_and_other_runs_stay_out() {
     ));
     events.extend(attempt(11, "other", "case-7", 1, Verdict::ServerError, None));
     events.extend(attempt(12, "other", "case-9", 1, Verdict::Ok, Some(1.0)));
+    let graders = Opened { role: Role::Grader, ..opened(13, "graders", "case-7", 1) };
+    events.extend(of(graders, Verdict::Ok, None));
     let folded = fold(events);
     let newest = report(&folded);
     assert_eq!(newest.run, run_id("r"), "the run whose event is newest");
@@ -202,7 +215,7 @@ fn the_graders_own_calls_and_other_runs_stay_out() {
     assert_eq!((other.availability.faults, other.quality.n()), (1, 1));
     let error =
         Report::of(&folded, Some(&run_id("x")), &Options::default()).expect_err("no such run");
-    assert_eq!(error.to_string(), "this ledger has no run x; it has other, r");
+    assert_eq!(error.to_string(), "this ledger has no run x; it has graders, other, r");
     assert_eq!(Report::of(&fold([]), None, &Options::default()), Err(ReportError::NoRun));
 }
 
