@@ -1,4 +1,5 @@
 //! The arguments, and the help that documents them.
+#![allow(rustdoc::bare_urls, reason = "help is plain text")]
 
 use std::{path::PathBuf, time::Duration};
 
@@ -34,6 +35,7 @@ pub(crate) struct Args {
 
 /// Options of every subcommand.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// When to use colours; `auto` obeys NO_COLOR.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
@@ -43,7 +45,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     log: Option<LogLevel>,
     /// Logs more: -v is `--log info`, -vv `debug`, -vvv `trace`.
-    #[arg(short, global = true, action = ArgAction::Count, conflicts_with = "log")]
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "log")]
     verbose: u8,
 }
 
@@ -129,8 +131,9 @@ pub(crate) struct Demo {
 #[command(after_help = "\
 Examples:
   attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook
-  attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 --model m --ledger ./notebook \\
-      --api-key-env API_KEY --grader exact --attempts 4 --total 2m --params '{\"temperature\":0}'")]
+  attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 --model m \\
+      --ledger ./notebook --api-key-env API_KEY --grader exact --attempts 4 --total 2m \\
+      --params '{\"temperature\":0}'")]
 pub(crate) struct Run {
     /// The cases, JSON Lines.
     #[arg(value_name = "CASES.jsonl")]

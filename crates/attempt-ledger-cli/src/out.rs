@@ -143,14 +143,16 @@ impl Out {
         }
         let titles: Vec<Cell> = head.iter().map(|t| Cell::new(*t).style(Style::Dim)).collect();
         for row in std::iter::once(&titles).chain(rows) {
-            for (i, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            // Padding goes before a cell, so that no line ends in it.
+            let mut pad = 0;
+            for (cell, &width) in row.iter().zip(&widths) {
                 let text = shortened(&cell.text, width);
-                let pad = width.saturating_sub(text.chars().count());
-                let last = i + 1 == row.len();
-                self.painted(cell.style, &text)?;
-                if !last {
-                    write!(self, "{:pad$}  ", "")?;
+                if !text.is_empty() {
+                    write!(self, "{:pad$}", "")?;
+                    self.painted(cell.style, &text)?;
+                    pad = 0;
                 }
+                pad += width.saturating_sub(text.chars().count()) + 2;
             }
             writeln!(self)?;
         }

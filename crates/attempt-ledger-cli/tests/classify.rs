@@ -1,4 +1,5 @@
 //! `classify` says of every recorded response what is due.
+#![allow(clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 

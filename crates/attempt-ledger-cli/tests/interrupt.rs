@@ -1,4 +1,5 @@
 //! Ctrl-C, once and twice, and a ledger that is in use meanwhile.
+#![allow(clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 
@@ -34,7 +35,7 @@ async fn once_finishes_what_is_open_and_the_same_command_goes_on() {
     finish(child)
         .await
         .exits(1)
-        .complains("stopping: nothing new is started, 1 open calls are finished")
+        .complains("stopping: nothing new is started, what is open (1) is finished")
         .complains("[1/3] a: ok at ordinal 1")
         .says("not started: 2");
     assert_eq!(server.requests(), 1);

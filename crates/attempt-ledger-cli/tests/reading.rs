@@ -1,4 +1,5 @@
 //! `report`, `log`, `note`, `policy`, and output in general.
+#![allow(clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 

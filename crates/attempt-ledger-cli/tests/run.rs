@@ -1,4 +1,5 @@
 //! `run` against a server: what is sent, skipped, gone on with, and told.
+#![allow(clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -121,7 +121,7 @@ where
                 }
                 stopping = true;
                 progress.say(&format!(
-                    "stopping: nothing new is started, {} open calls are finished; once more lets go of them",
+                    "stopping: nothing new is started, what is open ({}) is finished; once more lets go of it",
                     open.len()
                 ));
             }

@@ -20,6 +20,7 @@ impl Progress {
             let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_message("waiting for the first answer");
             bar
         });
         Progress { bar, ended: 0, all }

@@ -1,5 +1,6 @@
 //! Spawning the command and looking at what it said.
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use std::{
     path::{Path, PathBuf},
