@@ -176,6 +176,12 @@ mod encodings {
         let last = body.len() - 6;
         body[last] ^= 1;
         assert_eq!(on(Wire::OpenAiChat, &encoded(JSON, "gzip", body)).0, Verdict::Malformed);
+        // Behind the done marker nothing counts any more, the checksum either.
+        let stream = format!("{}{STOP}{DONE}", delta("x"));
+        let mut body = gzip(stream.as_bytes());
+        let last = body.len() - 6;
+        body[last] ^= 1;
+        assert_eq!(on(Wire::OpenAiChat, &encoded(SSE, "gzip", body)).0, Verdict::Ok);
         let not_packed = encoded(JSON, "gzip", DOCUMENT.into());
         assert_eq!(on(Wire::OpenAiChat, &not_packed).0, Verdict::Malformed);
         let mut short = gzip(b"some text that ends too early");
