@@ -43,7 +43,8 @@ pub(crate) struct Said {
     exit: Exit,
     message: String,
     hint: Option<String>,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    /// The errors it comes from, outermost first.
+    causes: Vec<String>,
 }
 
 impl Failure {
@@ -58,7 +59,7 @@ impl Failure {
     }
 
     fn new(exit: Exit, message: impl fmt::Display) -> Self {
-        let said = Said { exit, message: message.to_string(), hint: None, source: None };
+        let said = Said { exit, message: message.to_string(), hint: None, causes: Vec::new() };
         Failure::Said(Box::new(said))
     }
 
@@ -70,10 +71,25 @@ impl Failure {
         self
     }
 
-    /// With the error it comes from.
-    pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+    /// With the error it comes from, and all that it comes from.
+    pub(crate) fn because(self, error: impl Error) -> Self {
+        let text = error.to_string();
+        self.because_of(&error, vec![text])
+    }
+
+    /// An error of the ledger as the message, with all that it comes from.
+    pub(crate) fn of_ledger(error: &dyn Error) -> Self {
+        Self::ledger(error).because_of(error, Vec::new())
+    }
+
+    fn because_of(mut self, error: &dyn Error, mut causes: Vec<String>) -> Self {
+        let mut next = error.source();
+        while let Some(error) = next {
+            causes.push(error.to_string());
+            next = error.source();
+        }
         if let Failure::Said(said) = &mut self {
-            said.source = Some(Box::new(source));
+            said.causes = causes;
         }
         self
     }
@@ -82,10 +98,8 @@ impl Failure {
     pub(crate) fn report_or(&self, closed: Exit) -> Exit {
         let Failure::Said(said) = self else { return closed };
         let mut text = format!("error: {}\n", said.message);
-        let mut next = said.source.as_deref().map(|e| e as &dyn Error);
-        while let Some(error) = next {
-            text.push_str(&format!("  caused by: {error}\n"));
-            next = error.source();
+        for cause in &said.causes {
+            text.push_str(&format!("  caused by: {cause}\n"));
         }
         if let Some(hint) = &said.hint {
             text.push_str(&format!("hint: {hint}\n"));
@@ -136,7 +150,7 @@ impl From<OpenError> for Failure {
             },
             _ => None,
         };
-        let failure = chained(&error, error.source());
+        let failure = Failure::of_ledger(&error);
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -146,7 +160,7 @@ impl From<OpenError> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        chained(&error, error.source())
+        Failure::of_ledger(&error)
     }
 }
 
@@ -163,17 +177,3 @@ impl From<FoldError> for Failure {
             .hint("it was altered, or written by a faulty program; keep a copy of it")
     }
 }
-
-/// The error as the message, and its source as the cause, said once each.
-fn chained(error: &dyn Error, source: Option<&(dyn Error + 'static)>) -> Failure {
-    let failure = Failure::ledger(error);
-    match source {
-        Some(source) => failure.because(Told(source.to_string())),
-        None => failure,
-    }
-}
-
-/// An error that is kept as its text.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Told(pub(crate) String);

@@ -179,3 +179,34 @@ async fn ledgers_that_cannot_be_used_are_code_three() {
         cli(args).await.exits(3).complains("is damaged at byte");
     }
 }
+
+/// No room for another row: nothing more is sent, and what was recorded stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_is_full_stops_the_run() {
+    let server = MockServer::start(Script::new([Step::Good])).await.expect("a port");
+    let url = server.url();
+    let room = Room::new();
+    let line = |n| format!("{{\"id\":\"case-{n}\",\"prompt\":\"x\"}}\n");
+    let cases = room.write("cases.jsonl", (0..200).map(line).collect::<String>());
+    let dir = room.arg("ledger");
+    let args = run_args(&cases, &url, &dir, &["--concurrency", "1"]);
+    // Files of this process may have 32 KiB, and to pass that is an error, not a signal.
+    let mut limited = tokio::process::Command::new("sh");
+    limited.arg("-c").arg("trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"");
+    limited.arg(env!("CARGO_BIN_EXE_attempt-ledger")).args(&args);
+    limited.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let ran = ran(limited).await.exits(3);
+    let ran = ran
+        .complains("caused by: File too large")
+        .complains("hint: what was recorded stands")
+        .says("not started: ");
+    let sent = server.requests();
+    assert!((1..200).contains(&sent), "{sent}");
+    let opened = cli(&["log", &dir, "--json"]).await.exits(0).out.lines().count();
+    assert_eq!(opened, sent, "each was recorded before it was sent: {}", ran.err);
+    // With room again it goes on.
+    cli(&args).await.exits(0);
+    let report = cli(&["report", &dir, "--json"]).await.exits(0).json().remove(0);
+    assert_eq!(report["quality"]["planned"], 200);
+    assert_eq!(report["availability"]["first"]["n"], 200);
+}

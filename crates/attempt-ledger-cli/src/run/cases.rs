@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::failure::{Failure, Told};
+use crate::failure::Failure;
 
 /// A case that is to be run.
 #[derive(Debug)]
@@ -249,11 +249,12 @@ impl Params {
 
     /// Digest of the canonical form.
     pub(super) fn digest(&self) -> Result<Digest, Failure> {
-        let no_form = |error| Failure::usage("--params has no canonical form").because(error);
-        let json =
-            serde_json::to_string(&self.0).map_err(|error| no_form(Told(error.to_string())))?;
-        let canonical = canonical_json(json.as_bytes());
-        Ok(Digest::of(&canonical.map_err(|error| no_form(Told(error.to_string())))?))
+        let no_form = "--params has no canonical form";
+        let json = serde_json::to_string(&self.0)
+            .map_err(|error| Failure::usage(no_form).because(error))?;
+        let canonical = canonical_json(json.as_bytes())
+            .map_err(|error| Failure::usage(no_form).because(error))?;
+        Ok(Digest::of(&canonical))
     }
 
     fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {

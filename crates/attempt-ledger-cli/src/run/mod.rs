@@ -19,7 +19,7 @@ use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
     args::{self, EffectArg, Grader},
-    failure::{Exit, Failure, Told},
+    failure::{Exit, Failure},
     ledger, logging,
     out::{Out, Style},
     report,
@@ -158,12 +158,9 @@ fn announce(
 fn conclude(args: &args::Run, run: &RunId, driven: Driven, out: &mut Out) -> Result<Exit, Failure> {
     if_read(tell(args, run, &driven, out))?;
     if let Some(error) = driven.ledger {
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        let failure = Failure::ledger(error);
-        return Err(match source {
-            Some(source) => failure.because(Told(source)),
-            None => failure,
-        });
+        return Err(Failure::of_ledger(&error).hint(
+            "what was recorded stands; when the ledger is in order, the same command goes on",
+        ));
     }
     let complete = driven.abandoned.is_empty() && driven.not_started == 0;
     Ok(if complete { Exit::Fine } else { Exit::Failed })
