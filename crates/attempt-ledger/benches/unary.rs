@@ -2,7 +2,7 @@
 //! verdict and kept in the memory store, beside what services put there today.
 //!
 //! ```text
-//! cargo bench -p attempt-ledger --bench unary          # ROUNDS=200 for more than the default 60
+//! cargo bench -p attempt-ledger --bench unary          # ROUNDS=200: more than the default 60
 //! ```
 //!
 //! All contenders alternate in one process on one thread, and its CPU time is taken; ratios of

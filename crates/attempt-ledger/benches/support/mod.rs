@@ -12,7 +12,7 @@ use std::{
 
 use attempt_ledger::{
     CallLayer, Case, CaseId, GateKind, Gates, Ledger, LedgerLayer, LedgerRetry, RunId, ScoreLayer,
-    Slot,
+    Slot, Wire,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
@@ -101,7 +101,7 @@ impl Future for Head {
 }
 
 /// The body of an [`Origin`]'s answer; says that it is over with its last chunk, as hyper's does.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Reply {
     chunk: Bytes,
     left: usize,
@@ -148,10 +148,10 @@ pub(crate) fn traced<S>(inner: S) -> Traced<S> {
 /// A limit on the head and one on each wait for a piece of the body.
 pub(crate) fn timed<S>(
     inner: S,
-) -> tower_http::timeout::Timeout<tower_http::timeout::ResponseBodyTimeout<S>> {
+) -> tower_http::timeout::ResponseBodyTimeout<tower_http::timeout::Timeout<S>> {
     ServiceBuilder::new()
-        .layer(TimeoutLayer::with_status_code(http::StatusCode::GATEWAY_TIMEOUT, TOTAL))
         .layer(ResponseBodyTimeoutLayer::new(IDLE))
+        .layer(TimeoutLayer::with_status_code(http::StatusCode::GATEWAY_TIMEOUT, TOTAL))
         .service(inner)
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn usual<S: Clone>(
 ) -> Traced<
     tower::retry::Retry<
         UsualRetry,
-        tower_http::timeout::Timeout<tower_http::timeout::ResponseBodyTimeout<S>>,
+        tower_http::timeout::ResponseBodyTimeout<tower_http::timeout::Timeout<S>>,
     >,
 > {
     traced(RetryLayer::new(UsualRetry { left: 2 }).layer(timed(inner)))
@@ -205,9 +205,9 @@ pub(crate) fn ours<S: Clone>(inner: S, ledger: Ledger) -> Ours<S> {
 }
 
 /// The ledger alone, with nothing held back.
-pub(crate) fn streaming<S>(inner: S, ledger: Ledger) -> attempt_ledger::LedgerService<S> {
+pub(crate) fn streaming<S>(inner: S, wire: Wire) -> attempt_ledger::LedgerService<S> {
     let gates = Gates { plain: GateKind::Head, stream: GateKind::Head };
-    LedgerLayer::new(ledger).gates(gates).layer(inner)
+    LedgerLayer::new(Ledger::memory()).wire(wire).gates(gates).layer(inner)
 }
 
 // === requests and answers ===
@@ -399,6 +399,11 @@ impl Medians {
     }
 }
 
+/// Whether a contender is asked for: all are, or those that `ONLY` names a part of, for a profiler.
+fn is_asked(name: &str) -> bool {
+    std::env::var("ONLY").map_or(true, |only| name.contains(&only))
+}
+
 /// Alternates the contenders round by round, after one round to warm up. The first is what the
 /// others are added to: each round's difference to it is what counts, so that a slow minute of the
 /// machine is in both. Medians of `rounds` rounds of `count` pieces of work each.
@@ -407,6 +412,9 @@ pub(crate) fn measure(contenders: &mut [Contender<'_>], rounds: usize, count: us
     for round in 0..=rounds {
         let mut base = 0.0;
         for (n, (contender, times)) in contenders.iter_mut().zip(&mut times).enumerate() {
+            if n > 0 && !is_asked(contender.name) {
+                continue;
+            }
             let ns = (contender.run)(count).as_secs_f64() * 1e9 / count as f64;
             if n == 0 {
                 base = ns;
