@@ -129,7 +129,7 @@ fn free_run(folded: &Folded, name: &str) -> Result<RunId, Failure> {
 }
 
 fn clocks() -> Clocks {
-    Clocks::default().idle(Duration::from_secs(1)).total(Duration::from_millis(2_500))
+    Clocks::default().idle(Duration::from_millis(1_500)).total(Duration::from_secs(3))
 }
 
 fn gates() -> Gates {
