@@ -105,7 +105,7 @@ impl Random {
     }
 }
 
-/// The seed of the random suites, from `ATTEMPT_LEDGER_SEED`.
+/// The seed of the random suites, from `SEED`.
 pub(crate) fn seed() -> u64 {
-    std::env::var("ATTEMPT_LEDGER_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+    std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
