@@ -105,9 +105,8 @@ pub(crate) enum Passed {
 }
 
 impl Timers {
-    /// `budget_end` is the moment at which the call's budget ends, with the part of it that is left.
-    pub(crate) fn start(clocks: &Clocks, budget_left: Option<Duration>) -> Self {
-        let start = Instant::now();
+    /// `budget_left` is what is left of the call's budget at `start`.
+    pub(crate) fn start(clocks: &Clocks, budget_left: Option<Duration>, start: Instant) -> Self {
         let (limit, clock) = match budget_left {
             Some(left) if left < clocks.total => (left, Clock::Budget),
             _ => (clocks.total, Clock::Total),

@@ -115,7 +115,12 @@ impl Call {
 
     /// What is left of the call's wall time.
     pub fn budget_left(&self) -> Duration {
-        self.0.deadline.saturating_duration_since(Instant::now())
+        self.budget_left_at(Instant::now())
+    }
+
+    /// What was left of it at `now`.
+    pub(crate) fn budget_left_at(&self, now: Instant) -> Duration {
+        self.0.deadline.saturating_duration_since(now)
     }
 
     /// Its attempts in order.
@@ -171,12 +176,12 @@ impl Call {
         self.0.deadline
     }
 
-    /// Asks for the right to open another attempt.
-    pub(crate) fn admit(&self) -> Admission {
+    /// Asks, at `now`, for the right to open another attempt.
+    pub(crate) fn admit(&self, now: Instant) -> Admission {
         let mut state = lock(&self.0.state);
         let cap = if state.count() >= self.0.max_attempts {
             Some(Cap::Attempts(self.0.max_attempts))
-        } else if Instant::now() >= self.0.deadline {
+        } else if now >= self.0.deadline {
             Some(Cap::Budget(self.0.budget))
         } else {
             None

@@ -247,7 +247,8 @@ fn send<S, ReqB, ResB>(
 where
     S: Service<Request<ReqB>>,
 {
-    let budget_left = start.attempt.call().map(Call::budget_left);
+    let now = Instant::now();
+    let budget_left = start.attempt.call().map(|call| call.budget_left_at(now));
     if budget_left == Some(Duration::ZERO) {
         // The budget went by while the ledger was awaited; the layer above ends the call when
         // this attempt, which was never sent, has settled.
@@ -259,7 +260,7 @@ where
             None => over(budget_gone(start.attempt)),
         };
     }
-    let timers = Timers::start(&config.clocks, budget_left);
+    let timers = Timers::start(&config.clocks, budget_left, now);
     let mut live = live;
     if let Some(live) = &mut live {
         live.sent(timers.started(), start.hops.take());

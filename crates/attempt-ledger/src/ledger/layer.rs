@@ -13,6 +13,7 @@ use attempt_ledger_store::{Ledger, OpenRequest};
 use attempt_ledger_wire::{TapOptions, Wire};
 use http::{Request, Response};
 use http_body::Body;
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -183,19 +184,12 @@ where
     fn call(&mut self, mut request: Request<ReqB>) -> Self::Future {
         let config = &self.layer.config;
         let call = request.extensions_mut().remove::<Call>();
-        let case = match &call {
-            Some(call) => call.case().clone(),
-            None => match request.carried::<Case>() {
-                Some(case) => case,
-                None => {
-                    return ResponseFuture::refused(
-                        Error::new(ErrorKind::Unlinked, None, None),
-                        config,
-                    );
-                }
-            },
+        let carried = if call.is_none() { request.carried::<Case>() } else { None };
+        let Some(case) = call.as_ref().map(Call::case).or(carried.as_ref()) else {
+            return ResponseFuture::refused(Error::new(ErrorKind::Unlinked, None, None), config);
         };
-        let cause = match call.as_ref().map(Call::admit) {
+        let now = Instant::now();
+        let cause = match call.as_ref().map(|call| call.admit(now)) {
             None => Cause::Unknown,
             Some(Admission::Open(cause)) => cause,
             Some(Admission::Wait) => return ResponseFuture::stuck(config),
@@ -209,7 +203,7 @@ where
             request.extensions_mut().remove::<Hook>().filter(|_| case.slot.role == Role::Subject);
         let prepared = prepare(&request, config.wire, case.slot.epoch);
         let effect = case.effect.unwrap_or(prepared.facts.effect);
-        let budget_left = call.as_ref().map(Call::budget_left);
+        let budget_left = call.as_ref().map(|call| call.budget_left_at(now));
 
         let mut open = OpenRequest::new(&case.slot);
         open.cause = cause;
@@ -231,7 +225,8 @@ where
             request.extensions_mut().insert(hops.clone());
         }
         let opening = self.layer.ledger.open(open);
-        let attempt = Attempt::new(opening.attempt(), case.slot, effect, call);
+        let slot = case.slot.clone();
+        let attempt = Attempt::new(opening.attempt(), slot, effect, call);
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
         ResponseFuture::start(

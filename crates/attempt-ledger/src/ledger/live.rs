@@ -67,7 +67,8 @@ pub(super) struct Live {
     hook: Option<Hook>,
     runtime: Option<Handle>,
     started: Option<Instant>,
-    head: Option<Head>,
+    /// Boxed: a decoder is large, and this is moved from the future into the body and out of both.
+    head: Option<Box<Head>>,
     first_content: Option<Instant>,
     last_progress: Option<Instant>,
     progress_events: u64,
@@ -131,8 +132,8 @@ impl Live {
         options.keep_content =
             self.runtime.is_some() && self.hook.as_ref().is_some_and(|h| h.0.may_want(first));
         let tap = Tap::new(wire, status, headers, &options);
-        self.head =
-            Some(Head { at, status, tap, upstream_retries: hints::upstream_retries(headers) });
+        let upstream_retries = hints::upstream_retries(headers);
+        self.head = Some(Box::new(Head { at, status, tap, upstream_retries }));
     }
 
     pub(super) fn is_stream(&self) -> bool {
