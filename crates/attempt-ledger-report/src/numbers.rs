@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, hash::Hash};
 use attempt_ledger_core::{RunId, Verdict};
 use serde::Serialize;
 
-use crate::stats::{self, MeanWithError, as_f64};
+use crate::stats::{self, Flat, MeanWithError, as_f64};
 
 /// First-attempt quality: what the first attempts were graded, of those that were to be graded.
 ///
@@ -19,6 +19,11 @@ pub struct Quality {
     se: Option<f64>,
     interval: Option<[f64; 2]>,
     bounds: Option<[f64; 2]>,
+    /// How many cases the scores are of.
+    #[serde(skip)]
+    cases: u64,
+    #[serde(skip)]
+    flat: Option<Flat>,
 }
 
 /// A mean with everything that qualifies it.
@@ -56,7 +61,40 @@ impl Quality {
             se: found.and_then(|m| m.se),
             interval: found.and_then(|m: MeanWithError| m.interval),
             bounds: (planned > 0).then(|| range.map(bound)),
+            cases: found.map_or(0, |m| m.cases),
+            flat: found.and_then(|m| m.flat),
         }
+    }
+
+    /// Why the interval says less than it seems to, given the range of scores; `named` when that is
+    /// the grader's own, and not assumed.
+    pub(crate) fn doubts(&self, range: [f64; 2], named: bool) -> Vec<String> {
+        let (Some([low, high]), [least, most]) = (self.interval, range) else {
+            return Vec::new();
+        };
+        let mut doubts = Vec::new();
+        let equal = match self.flat {
+            Some(Flat::Scores) => Some(format!("all {} scores are equal", self.n)),
+            Some(Flat::Cases) => Some(format!("the means of all {} cases are equal", self.cases)),
+            None => None,
+        };
+        if let Some(equal) = equal {
+            doubts.push(format!(
+                "{equal}: the interval has no width and says nothing of how sure this is"
+            ));
+        }
+        // A hair is left by rounding.
+        let hair = 1e-12 * (most - least);
+        if low < least - hair || high > most + hair {
+            let range = if named { "the grader's range" } else { "the range that is assumed" };
+            let few = if self.cases < self.n {
+                format!("{} cases are few for it", self.cases)
+            } else {
+                format!("n = {} is small for it", self.n)
+            };
+            doubts.push(format!("the interval goes beyond {range} ({least} to {most}): {few}"));
+        }
+        doubts
     }
 
     /// The mean with all that qualifies it; `None` when no attempt is graded.

@@ -76,6 +76,18 @@ pub struct Report {
     pub graded: Option<Vec<Verdict>>,
     /// Whether the coverage is high enough.
     pub coverage_floor: Floor,
+    /// What the text says of numbers that are missing.
+    #[serde(skip)]
+    pub(crate) missing: Missing,
+}
+
+/// Why numbers of a report may be missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// The run's settings name no grader.
+    pub(crate) no_grader: bool,
+    /// Content that came as a document, of whose first content no time is taken.
+    pub(crate) documents: u64,
 }
 
 /// Why there is no report.
@@ -136,9 +148,8 @@ impl Report {
         let settings: Vec<&RunSeen> =
             folded.runs.iter().filter(|seen| seen.event.run == run).collect();
         let newest = folded.run(&run).map(|seen| &seen.event);
-        let range = newest
-            .and_then(|event| event.graders.first())
-            .map_or([0.0, 1.0], |grader| [grader.low, grader.high]);
+        let grader = newest.and_then(|event| event.graders.first());
+        let range = grader.map_or([0.0, 1.0], |grader| [grader.low, grader.high]);
 
         let mut tally = Tally::default();
         for view in &slots {
@@ -173,11 +184,16 @@ impl Report {
                 least: floor,
                 met: quality.coverage().is_some_and(|coverage| coverage >= floor),
             },
+            missing: Missing {
+                no_grader: newest.is_some_and(|event| event.graders.is_empty()),
+                documents: tally.documents,
+            },
             availability: tally.availability(),
             quality,
             run,
         };
         report.warnings = report.warn(&settings);
+        report.warnings.extend(report.quality.doubts(range, grader.is_some()));
         Ok(report)
     }
 
@@ -283,6 +299,7 @@ struct Tally {
     drift: u64,
     first_content_us: Vec<u64>,
     total_us: Vec<u64>,
+    documents: u64,
 }
 
 impl Tally {
@@ -319,6 +336,9 @@ impl Tally {
             if verdict.is_content() || verdict.is_fault() {
                 self.first_content_us.extend(row.first_content_us);
                 self.total_us.extend(row.end_us);
+                // Only streams have events.
+                let document = verdict.is_content() && row.events.is_none();
+                self.documents += u64::from(document && row.first_content_us.is_none());
             }
         }
         self.recovered += recovered(attempts);

@@ -70,6 +70,19 @@ pub(crate) struct MeanWithError {
     pub(crate) n: u64,
     pub(crate) se: Option<f64>,
     pub(crate) interval: Option<[f64; 2]>,
+    /// How many cases the scores are of.
+    pub(crate) cases: u64,
+    /// Why the interval has no width, where it has none.
+    pub(crate) flat: Option<Flat>,
+}
+
+/// Why an interval has no width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flat {
+    /// All scores are equal.
+    Scores,
+    /// The scores of all cases have one mean, though they differ within a case.
+    Cases,
 }
 
 /// The mean of scores, each with its case; `None` without any.
@@ -89,7 +102,10 @@ pub(crate) fn mean_by_case<K: Hash + Eq>(scores: &[(K, f64)]) -> Option<MeanWith
     }
     residuals.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let by_case = residuals.chunk_by(|a, b| a.0 == b.0);
-    let sums = by_case.map(|case| case.iter().map(|(_, residual)| residual).sum::<f64>());
+    let sums: Vec<f64> =
+        by_case.map(|case| case.iter().map(|(_, residual)| residual).sum::<f64>()).collect();
+    let flat = flat(scores, &sums).filter(|_| cases.len() > 1);
+    let sums = sums.into_iter();
     let squares = sum(sums.map(|sum| sum * sum).collect());
     let freedom = cases.len() as u64 - 1;
     let clustered = cases.len() < scores.len();
@@ -97,7 +113,19 @@ pub(crate) fn mean_by_case<K: Hash + Eq>(scores: &[(K, f64)]) -> Option<MeanWith
     let se = (freedom > 0).then(|| variance.sqrt());
     let interval =
         se.zip(t_975(freedom)).map(|(se, t)| [t.mul_add(-se, mean), t.mul_add(se, mean)]);
-    Some(MeanWithError { mean, n, se, interval })
+    Some(MeanWithError { mean, n, se, interval, cases: cases.len() as u64, flat })
+}
+
+/// Whether nothing varies by which an error could be told; `sums` are of each case's residuals.
+fn flat<K>(scores: &[(K, f64)], sums: &[f64]) -> Option<Flat> {
+    // What rounding leaves of a difference that is none.
+    const HAIR: f64 = 1e-12;
+    let largest = scores.iter().map(|(_, score)| score.abs()).fold(0.0, f64::max);
+    if scores.windows(2).all(|pair| matches!(pair, [a, b] if a.1 == b.1)) {
+        return Some(Flat::Scores);
+    }
+    let least = HAIR * largest * as_f64(scores.len() as u64);
+    (sums.len() < scores.len() && sums.iter().all(|sum| sum.abs() <= least)).then_some(Flat::Cases)
 }
 
 /// The mean and the number of scores; `None` without any.

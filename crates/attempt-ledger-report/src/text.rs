@@ -43,7 +43,11 @@ impl Report {
             for (title, lines) in &blocks {
                 let _ = writeln!(out, "{}", style.bold(title));
                 for line in lines {
-                    let _ = writeln!(out, "  {line}");
+                    let mut wrapped = String::new();
+                    wrap(&mut wrapped, line, width.saturating_sub(2));
+                    wrapped.lines().for_each(|line| {
+                        let _ = writeln!(out, "  {line}");
+                    });
                 }
             }
         }
@@ -62,6 +66,7 @@ impl Report {
     fn quality_lines(&self) -> Vec<String> {
         let quality = &self.quality;
         let mut lines = match quality.estimate() {
+            None if self.missing.no_grader => vec!["not graded: no grader is set".to_owned()],
             None => vec!["no attempt is graded yet".to_owned()],
             Some(estimate) => {
                 let mean = number(estimate.mean);
@@ -86,7 +91,10 @@ impl Report {
     fn availability_lines(&self) -> Vec<String> {
         let found = &self.availability;
         let mut lines = match found.rate {
-            None => vec!["no attempt has ended yet".to_owned()],
+            None => match self.ended_outside() {
+                None => vec!["no attempt has ended yet".to_owned()],
+                Some(outside) => vec!["no attempt counts here".to_owned(), outside],
+            },
             Some(rate) => {
                 vec![percent(rate), format!("{} of {}", found.faults, attempts(found.attempts))]
             }
@@ -100,6 +108,33 @@ impl Report {
             lines.push(format!("{}, 95%: {} to {}", percent(share), percent(low), percent(high)));
         }
         lines
+    }
+
+    /// The attempts that ended, and are neither content nor a fault.
+    fn ended_outside(&self) -> Option<String> {
+        let by_verdict = self.availability.by_verdict.iter();
+        let outside: Vec<_> =
+            by_verdict.filter(|(v, n)| !v.is_content() && !v.is_fault() && **n > 0).collect();
+        let all: u64 = outside.iter().map(|(_, n)| **n).sum();
+        let words: Vec<_> = outside.iter().map(|(verdict, n)| format!("{verdict} {n}")).collect();
+        (all > 0).then(|| format!("{all} ended outside this rate: {}", words.join(", ")))
+    }
+
+    /// What stands in place of times: none were taken, for a reason that fits.
+    fn no_times(&self, of_first_content: bool) -> String {
+        let found = &self.availability;
+        let why = if found.attempts == 0 && self.ended_outside().is_none() {
+            return "none yet".to_owned();
+        } else if found.attempts == 0 {
+            "no attempt counts here"
+        } else if of_first_content && self.missing.documents > 0 {
+            "the answers came as documents, not as streams"
+        } else if of_first_content {
+            "no answer had content"
+        } else {
+            "no attempt has a time"
+        };
+        format!("not measured: {why}")
     }
 
     fn promotion_lines(&self) -> Vec<String> {
@@ -188,8 +223,9 @@ impl Report {
         ];
         let counts: Vec<_> = counts.iter().map(|(name, n)| format!("{name} {n}")).collect();
         line("beside the numbers", counts.join(", "));
-        line("time to first content", percentiles(&self.first_content_us));
-        line("time to the end", percentiles(&self.total_us));
+        let times = |found, first| percentiles(found).unwrap_or_else(|| self.no_times(first));
+        line("time to first content", times(&self.first_content_us, true));
+        line("time to the end", times(&self.total_us, false));
         if !self.other_runs.is_empty() {
             let runs = self.other_runs.iter();
             let text: Vec<_> = runs
@@ -243,13 +279,9 @@ fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-fn percentiles(found: &Percentiles) -> String {
-    match (found.p50, found.p95, found.p99) {
-        (Some(p50), Some(p95), Some(p99)) => {
-            format!("p50 {}, p95 {}, p99 {}", time(p50), time(p95), time(p99))
-        }
-        _ => "none yet".to_owned(),
-    }
+fn percentiles(found: &Percentiles) -> Option<String> {
+    let (p50, p95, p99) = (found.p50?, found.p95?, found.p99?);
+    Some(format!("p50 {}, p95 {}, p99 {}", time(p50), time(p95), time(p99)))
 }
 
 fn time(us: u64) -> String {

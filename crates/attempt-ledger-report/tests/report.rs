@@ -335,3 +335,107 @@ fn a_narrowed_grading_is_named() {
     assert_eq!(report.mean_by_verdict[&Verdict::Ok], MeanOf { mean: 0.25, n: 1 });
     assert!(report.warnings.iter().all(|w| !w.contains("durability")), "{:?}", report.warnings);
 }
+
+/// The warnings of a run whose scores are these: case, epoch and score.
+fn doubts(range: [f64; 2], scores: &[(&str, u32, f64)]) -> Vec<String> {
+    let [low, high] = range;
+    let graders = vec![GraderInfo { name: "g".into(), version: "1".into(), low, high }];
+    let mut events = vec![Event::Run(RunEvent { graders, ..run("r") })];
+    for (n, &(case, epoch, score)) in (1..).zip(scores) {
+        events.extend(of(Opened { epoch, ..opened(n, "r", case, 1) }, Verdict::Ok, Some(score)));
+    }
+    let report = report(&fold(events));
+    let text = report.to_text(400, false);
+    assert!(report.warnings.iter().all(|w| text.contains(&format!("warning: {w}"))), "{text}");
+    assert_eq!(json_of(&report)["warnings"], json!(report.warnings));
+    report.warnings
+}
+
+#[test]
+fn an_interval_that_says_less_than_it_seems_to_is_told() {
+    let equal = "scores are equal: the interval has no width and says nothing of how sure this is";
+    let means = "the means of all 2 cases are equal: the interval has no width and says nothing of how sure this is";
+    let beyond = "the interval goes beyond the grader's range";
+    let unit = [0.0, 1.0];
+    type Given<'a> = ([f64; 2], &'a [(&'a str, u32, f64)], Vec<String>);
+    let table: [Given<'_>; 9] = [
+        (unit, &[("a", 1, 1.0), ("b", 1, 1.0), ("c", 1, 1.0)], vec![format!("all 3 {equal}")]),
+        (unit, &[("a", 1, 0.0), ("b", 1, 0.0)], vec![format!("all 2 {equal}")]),
+        // A mean that cannot be written exactly is no width, and not beyond the range.
+        (
+            [0.0, 0.1],
+            &[("a", 1, 0.1), ("b", 1, 0.1), ("c", 1, 0.1)],
+            vec![format!("all 3 {equal}")],
+        ),
+        // t is 12.7 for two scores: 0.5 +- 6.35.
+        (
+            unit,
+            &[("a", 1, 0.0), ("b", 1, 1.0)],
+            vec![format!("{beyond} (0 to 1): n = 2 is small for it")],
+        ),
+        ([-10.0, 10.0], &[("a", 1, 0.0), ("b", 1, 1.0)], vec![]),
+        // Clustered: each case has the mean 1/2, though no two scores of it are equal.
+        (unit, &[("a", 1, 0.0), ("a", 2, 1.0), ("b", 1, 0.4), ("b", 2, 0.6)], vec![means.into()]),
+        (
+            unit,
+            &[("a", 1, 1.0), ("a", 2, 1.0), ("b", 1, 0.0), ("b", 2, 1.0)],
+            vec![format!("{beyond} (0 to 1): 2 cases are few for it")],
+        ),
+        // No interval, nothing to doubt.
+        (unit, &[("a", 1, 1.0)], vec![]),
+        (unit, &[("a", 1, 1.0), ("a", 2, 1.0)], vec![]),
+    ];
+    for (range, scores, want) in table {
+        assert_eq!(doubts(range, scores), want, "{scores:?}");
+    }
+}
+
+#[test]
+fn what_ended_outside_the_rate_is_said_and_not_taken_for_nothing() {
+    use Verdict::{Abandoned, Empty, Ok, Rejected, ServerError};
+    let text = |verdicts: &[Verdict]| {
+        let events = (1..).zip(verdicts).flat_map(|(n, &v)| attempt(n, "r", "a", n, v, None));
+        report(&fold([Event::Run(run("r"))].into_iter().chain(events))).to_text(80, false)
+    };
+    let rejected = text(&[Rejected; 3]);
+    for said in [
+        "no attempt counts here",
+        "3 ended outside this rate: rejected 3",
+        "time to first content: not measured: no attempt counts here",
+        "time to the end: not measured: no attempt counts here",
+    ] {
+        assert!(rejected.contains(said), "{said} in {rejected}");
+    }
+    assert!(!rejected.contains("has ended yet"), "{rejected}");
+    let both = text(&[Rejected, Abandoned]);
+    assert!(both.contains("2 ended outside this rate: rejected 1, abandoned 1"), "{both}");
+    assert!(!text(&[Rejected, Ok]).contains("no attempt counts here"));
+    let nothing = text(&[]);
+    assert!(nothing.contains("no attempt has ended yet"), "{nothing}");
+    assert!(nothing.contains("time to the end: none yet"), "{nothing}");
+
+    // Documents have no first content of their own; of streams `events` is known.
+    let times = |verdict, events: Option<u64>, first_content_us| {
+        let attempt = attempt(1, "r", "a", 1, verdict, None).into_iter().map(|event| match event {
+            Event::Closed(closed) => {
+                Event::Closed(attempt_ledger_core::Closed { events, first_content_us, ..closed })
+            }
+            event => event,
+        });
+        report(&fold([Event::Run(run("r"))].into_iter().chain(attempt))).to_text(80, false)
+    };
+    let said = "time to first content: not measured: the answers came as documents";
+    assert!(times(Ok, None, None).contains(said));
+    let said = "time to first content: not measured: no answer had content";
+    assert!(times(Empty, Some(2), None).contains(said));
+    assert!(times(ServerError, None, None).contains(said));
+    assert!(times(Ok, Some(2), Some(5)).contains("time to first content: p50 5 us"));
+}
+
+#[test]
+fn a_run_without_a_grader_does_not_wait_for_grades() {
+    let settings = Event::Run(RunEvent { graders: vec![], ..run("r") });
+    let ended = attempt(1, "r", "a", 1, Verdict::Ok, None);
+    let text = report(&fold([settings].into_iter().chain(ended))).to_text(80, false);
+    assert!(text.contains("not graded: no grader is set") && !text.contains("yet"), "{text}");
+}
