@@ -1,4 +1,10 @@
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
@@ -25,7 +31,9 @@ impl Digest {
 
     /// The first 16 hexadecimal digits: the short form shown to people.
     pub fn short(&self) -> String {
-        self.hex()[..16].to_owned()
+        let mut digits = self.hex();
+        digits.truncate(16);
+        digits
     }
 
     /// All 64 hexadecimal digits.
@@ -33,8 +41,8 @@ impl Digest {
         str::from_utf8(&self.digits()).unwrap_or_default().to_owned()
     }
 
-    /// The digits without an allocation: digests are most of a row's text.
-    fn digits(&self) -> [u8; 64] {
+    /// All 64 hexadecimal digits in ASCII, without an allocation: digests are most of a row's text.
+    pub fn digits(&self) -> [u8; 64] {
         let mut digits = [0; 64];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
             for (digit, value) in pair.iter_mut().zip([byte >> 4, byte & 0xf]) {
@@ -47,13 +55,13 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.hex())
+        f.write_str(str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.hex())
+        f.write_str(str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
@@ -97,22 +105,39 @@ impl<'de> Deserialize<'de> for Digest {
 /// A word is kept as sent only when it matches `[A-Za-z0-9_.:-]{1,64}`; any other becomes `other:`
 /// and the first 16 hexadecimal digits of its SHA-256, so that equal words stay equal and no text
 /// of a model or a user gets into a ledger.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Label(Arc<str>);
+///
+/// Words of up to 22 bytes, as nearly all are, are held without an allocation.
+#[derive(Clone)]
+pub struct Label(Word);
+
+/// The length of `other:` with its digits.
+const MAX_INLINE: usize = 22;
+
+#[derive(Clone)]
+enum Word {
+    Inline { len: u8, bytes: [u8; MAX_INLINE] },
+    Shared(Arc<str>),
+}
 
 impl Label {
     /// Takes `word`, or its hashed form when it is not a plain word.
     pub fn new(word: &str) -> Self {
         if Self::is_plain(word) {
-            Label(word.into())
+            Label(Word::new(word))
         } else {
-            Label(format!("other:{}", Digest::of(word.as_bytes()).short()).into())
+            Label(Word::new(&format!("other:{}", Digest::of(word.as_bytes()).short())))
         }
     }
 
     /// The word.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Word::Inline { len, bytes } => {
+                let word = bytes.get(..usize::from(*len)).unwrap_or_default();
+                str::from_utf8(word).unwrap_or_default()
+            }
+            Word::Shared(word) => word,
+        }
     }
 
     fn is_plain(word: &str) -> bool {
@@ -121,21 +146,62 @@ impl Label {
     }
 }
 
+impl Word {
+    fn new(word: &str) -> Self {
+        let mut bytes = [0; MAX_INLINE];
+        match (bytes.get_mut(..word.len()), u8::try_from(word.len())) {
+            (Some(room), Ok(len)) => {
+                room.copy_from_slice(word.as_bytes());
+                Word::Inline { len, bytes }
+            }
+            _ => Word::Shared(word.into()),
+        }
+    }
+}
+
+// One word has one form, but what counts is the word.
+
+impl PartialEq for Label {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Label {}
+
+impl PartialOrd for Label {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Label {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl Hash for Label {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
+        write!(f, "{:?}", self.as_str())
     }
 }
 
 impl Serialize for Label {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.0)
+        s.serialize_str(self.as_str())
     }
 }
 
@@ -168,5 +234,21 @@ mod tests {
         assert_eq!(Label::new(hashed.as_str()), hashed, "reading a row back changes nothing");
         assert!(Label::new("").as_str().starts_with("other:"));
         assert!(Label::new(&"x".repeat(65)).as_str().starts_with("other:"));
+    }
+    /// Words on both sides of the longest that is held in place.
+    #[test]
+    fn a_label_is_its_word_however_it_is_held() {
+        use std::hash::{BuildHasher, RandomState};
+        let words: Vec<String> = (1..=64).map(|len| "w".repeat(len)).collect();
+        let labels: Vec<Label> = words.iter().map(|word| Label::new(word)).collect();
+        let state = RandomState::new();
+        for (word, label) in words.iter().zip(&labels) {
+            assert_eq!((label.as_str(), &label.to_string()), (&**word, word));
+            assert_eq!(format!("{label:?}"), format!("{word:?}"));
+            assert_eq!(state.hash_one(label), state.hash_one(&**word));
+            assert_eq!(label.clone(), Label::new(word));
+        }
+        assert!(labels.is_sorted() && labels.windows(2).all(|pair| pair[0] != pair[1]));
+        assert_eq!(size_of::<Option<Label>>(), 24);
     }
 }
