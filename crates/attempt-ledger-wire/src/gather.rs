@@ -186,8 +186,7 @@ impl Gather {
         let digest = |state: &Sha256| Digest::from_bytes(state.clone().finalize().into());
         let text = (self.facts.text_chars > 0).then(|| digest(&self.text));
         let refusal = self.refusal.as_ref().map(digest);
-        let calls: Vec<_> =
-            self.calls.iter().map(|call| (digest(&call.name), digest(&call.arguments))).collect();
+        let calls = self.calls.iter().map(|call| (digest(&call.name), digest(&call.arguments)));
         let content = self.kept.take().map(|mut kept| {
             kept.finish_reason = self.finish.clone();
             kept
@@ -195,7 +194,7 @@ impl Gather {
         Evidence {
             finish_reason: self.finish.clone(),
             content_sha256: text,
-            answer_sha256: answer(self.finish.as_ref(), refusal, text, &calls),
+            answer_sha256: answer(self.finish.as_ref(), refusal, text, calls),
             content_chars: self.facts.text_chars,
             tool_calls: self.facts.tool_calls,
             usage: self.usage,
@@ -228,38 +227,74 @@ impl Gather {
 /// arrives, without being held.
 pub fn answer_sha256(content: &Content) -> Digest {
     let digest = |text: &str| Digest::of(text.as_bytes());
-    let calls: Vec<_> = content
-        .tool_calls
-        .iter()
-        .map(|call| (digest(&call.name), digest(&call.arguments)))
-        .collect();
+    let calls = content.tool_calls.iter().map(|call| (digest(&call.name), digest(&call.arguments)));
     let text = (!content.text.is_empty()).then(|| digest(&content.text));
-    answer(content.finish_reason.as_ref(), content.refusal.as_deref().map(digest), text, &calls)
+    answer(content.finish_reason.as_ref(), content.refusal.as_deref().map(digest), text, calls)
 }
 
+/// Hashes the canonical JSON piece by piece: made as text it would be an allocation for each.
 fn answer(
     finish: Option<&Label>,
     refusal: Option<Digest>,
     text: Option<Digest>,
-    calls: &[(Digest, Digest)],
+    calls: impl Iterator<Item = (Digest, Digest)>,
 ) -> Digest {
     // A label's characters and hexadecimal digits need no escapes in JSON.
-    let quoted = |word: Option<String>| word.map_or("null".to_owned(), |w| format!("\"{w}\""));
-    let mut json = format!(
-        "{{\"finish_reason\":{},\"refusal\":{},\"text\":{},\"tool_calls\":[",
-        quoted(finish.map(|word| word.as_str().to_owned())),
-        quoted(refusal.map(|digest| digest.hex())),
-        quoted(text.map(|digest| digest.hex())),
-    );
-    for (n, (name, arguments)) in calls.iter().enumerate() {
-        let comma = if n == 0 { "" } else { "," };
-        json.push_str(&format!("{comma}{{\"arguments\":\"{arguments}\",\"name\":\"{name}\"}}"));
+    fn field(hash: &mut Sha256, name: &str, word: Option<&[u8]>) {
+        hash.update(name);
+        match word {
+            Some(word) => {
+                hash.update(b"\"");
+                hash.update(word);
+                hash.update(b"\"");
+            }
+            None => hash.update(b"null"),
+        }
     }
-    json.push_str("]}");
-    Digest::of(json.as_bytes())
+    let digits = |digest: Digest| digest.digits();
+    let (refusal, text) = (refusal.map(digits), text.map(digits));
+    let mut hash = Sha256::new();
+    field(&mut hash, "{\"finish_reason\":", finish.map(|word| word.as_str().as_bytes()));
+    field(&mut hash, ",\"refusal\":", refusal.as_ref().map(<[u8; 64]>::as_slice));
+    field(&mut hash, ",\"text\":", text.as_ref().map(<[u8; 64]>::as_slice));
+    hash.update(b",\"tool_calls\":[");
+    for (n, (name, arguments)) in calls.enumerate() {
+        hash.update(if n == 0 { "" } else { "," });
+        field(&mut hash, "{\"arguments\":", Some(&arguments.digits()));
+        field(&mut hash, ",\"name\":", Some(&name.digits()));
+        hash.update(b"}");
+    }
+    hash.update(b"]}");
+    Digest::from_bytes(hash.finalize().into())
 }
 
 /// A call's id, shortened.
 pub(crate) fn id_hash(id: &str) -> u64 {
     Sha256::digest(id.as_bytes()).iter().take(8).fold(0, |n, &b| n << 8 | u64::from(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use attempt_ledger_core::ToolCall;
+
+    use super::*;
+
+    /// Written down, since grades of earlier runs are bound to it.
+    #[test]
+    fn the_digest_of_an_answer_never_changes() {
+        let nothing = "28a460ca44ba366026af8c763fb037ff986061b72589a87a2294b90fe325eb8e";
+        assert_eq!(answer_sha256(&Content::default()).hex(), nothing);
+        let call = |name: &str, arguments: &str| ToolCall {
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        };
+        let content = Content {
+            text: "h\u{e9}llo \"x\"\n".to_owned(),
+            tool_calls: vec![call("f", "{\"a\":1}"), call("g", "")],
+            refusal: Some("no".to_owned()),
+            finish_reason: Some(Label::new("tool_calls")),
+        };
+        let all = "48fbb1db9b454f84f44e64382569b878eb4d37b3e253b328f856130d96026e4e";
+        assert_eq!(answer_sha256(&content).hex(), all);
+    }
 }
