@@ -1,7 +1,24 @@
 //! What a response's headers say about waiting, and who handled the request.
 
 use attempt_ledger_core::Label;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
+
+// Names that are made once: a look-up by text reads and folds the name each time.
+static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+static REQUEST_IDS: [HeaderName; 9] = [
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("request-id"),
+    HeaderName::from_static("apim-request-id"),
+    HeaderName::from_static("x-generation-id"),
+    HeaderName::from_static("x-amzn-requestid"),
+    HeaderName::from_static("mistral-correlation-id"),
+    HeaderName::from_static("x-debug-trace-id"),
+    HeaderName::from_static("x-ds-trace-id"),
+    HeaderName::from_static("trace-id"),
+];
+static LITELLM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-attempted-retries");
+static PORTKEY_RETRIES: HeaderName = HeaderName::from_static("x-portkey-retry-attempt-count");
+static ENVOY_ATTEMPTS: HeaderName = HeaderName::from_static("x-envoy-attempt-count");
 
 /// The wait the server asked for, in milliseconds, rounded up; never negative.
 ///
@@ -9,35 +26,24 @@ use http::{HeaderMap, header};
 /// practice) or as an HTTP date, measured from the response's own `Date` so that no local clock
 /// enters. A date without a readable `Date` beside it gives nothing.
 pub fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim);
-    if let Some(ms) = text("retry-after-ms").and_then(|value| decimal_ms(value, 1)) {
+    let text = |name: &HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim);
+    if let Some(ms) = text(&RETRY_AFTER_MS).and_then(|value| decimal_ms(value, 1)) {
         return Some(ms);
     }
-    let value = text("retry-after")?;
+    let value = text(&header::RETRY_AFTER)?;
     if let Some(ms) = decimal_ms(value, 1000) {
         return Some(ms);
     }
     let until = httpdate::parse_http_date(value).ok()?;
-    let now = httpdate::parse_http_date(text(header::DATE.as_str())?).ok()?;
+    let now = httpdate::parse_http_date(text(&header::DATE)?).ok()?;
     let wait = until.duration_since(now).unwrap_or_default();
     u64::try_from(wait.as_millis()).ok()
 }
 
 /// The id that the server gave the request, under the names that providers use.
 pub fn request_id(headers: &HeaderMap) -> Option<Label> {
-    const NAMES: [&str; 9] = [
-        "x-request-id",
-        "request-id",
-        "apim-request-id",
-        "x-generation-id",
-        "x-amzn-requestid",
-        "mistral-correlation-id",
-        "x-debug-trace-id",
-        "x-ds-trace-id",
-        "trace-id",
-    ];
-    NAMES.iter().find_map(|name| {
-        let id = headers.get(*name)?.to_str().ok()?.trim();
+    REQUEST_IDS.iter().find_map(|name| {
+        let id = headers.get(name)?.to_str().ok()?.trim();
         (!id.is_empty()).then(|| Label::new(id))
     })
 }
@@ -47,10 +53,10 @@ pub fn request_id(headers: &HeaderMap) -> Option<Label> {
 /// Read from `x-envoy-attempt-count` (attempts, so one less), `x-litellm-attempted-retries` and
 /// `x-portkey-retry-attempt-count`.
 pub fn upstream_retries(headers: &HeaderMap) -> Option<u32> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
-    let retries = number("x-litellm-attempted-retries")
-        .or_else(|| number("x-portkey-retry-attempt-count"))
-        .or_else(|| number("x-envoy-attempt-count").map(|attempts| attempts - 1))?;
+    let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
+    let retries = number(&LITELLM_RETRIES)
+        .or_else(|| number(&PORTKEY_RETRIES))
+        .or_else(|| number(&ENVOY_ATTEMPTS).map(|attempts| attempts - 1))?;
     u32::try_from(retries.max(0)).ok()
 }
 

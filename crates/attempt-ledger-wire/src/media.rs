@@ -19,7 +19,7 @@ impl Media {
             return Media::Unknown;
         };
         let mut parts = value.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let name = parts.next().unwrap_or_default();
         let charset = parts.find_map(|part| {
             let (name, value) = part.split_once('=')?;
             name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
@@ -27,19 +27,66 @@ impl Media {
         let utf8 = charset.is_none_or(|charset| {
             ["utf-8", "utf8", "us-ascii"].iter().any(|name| charset.eq_ignore_ascii_case(name))
         });
-        let (kind, sub) = name.split_once('/').unwrap_or((&name, ""));
-        match (kind, sub) {
-            ("", _) => Media::Unknown,
-            ("text", "event-stream") => Media::EventStream,
-            (_, "json") => Media::Json,
-            _ if sub.ends_with("+json") => Media::Json,
-            _ if !utf8 => Media::Binary,
-            ("text", _) => Media::Text,
-            ("application", "xml" | "yaml" | "javascript" | "x-ndjson" | "jsonl" | "graphql") => {
-                Media::Text
-            }
-            _ if sub.ends_with("+xml") || sub.ends_with("+yaml") => Media::Text,
-            _ => Media::Binary,
+        let (kind, sub) = name.split_once('/').unwrap_or((name, ""));
+        let is_text = kind.eq_ignore_ascii_case("text");
+        let is = |word: &str| sub.eq_ignore_ascii_case(word);
+        let ends = |word: &str| {
+            let start = sub.len().checked_sub(word.len());
+            start
+                .and_then(|start| sub.get(start..))
+                .is_some_and(|end| end.eq_ignore_ascii_case(word))
+        };
+        if kind.is_empty() {
+            Media::Unknown
+        } else if is_text && is("event-stream") {
+            Media::EventStream
+        } else if is("json") || ends("+json") {
+            Media::Json
+        } else if !utf8 {
+            Media::Binary
+        } else if is_text
+            || (kind.eq_ignore_ascii_case("application") && TEXTS.iter().any(|text| is(text)))
+            || ends("+xml")
+            || ends("+yaml")
+        {
+            Media::Text
+        } else {
+            Media::Binary
         }
+    }
+}
+
+/// Kinds of `application` that are text.
+const TEXTS: [&str; 6] = ["xml", "yaml", "javascript", "x-ndjson", "jsonl", "graphql"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_known_in_any_case() {
+        for (value, want) in [
+            ("text/event-stream; charset=utf-8", Media::EventStream),
+            ("Text/Event-Stream", Media::EventStream),
+            ("application/json", Media::Json),
+            ("APPLICATION/Problem+JSON;charset=latin1", Media::Json),
+            ("text/plain", Media::Text),
+            ("TEXT/plain; Charset=\"UTF-8\"", Media::Text),
+            ("text/plain; charset=latin1", Media::Binary),
+            ("application/X-NDJSON", Media::Text),
+            ("image/svg+XML", Media::Text),
+            ("audio/xml", Media::Binary),
+            ("application/octet-stream", Media::Binary),
+            ("json", Media::Binary),
+            ("/json", Media::Unknown),
+            ("", Media::Unknown),
+        ] {
+            let headers = HeaderMap::from_iter([(
+                header::CONTENT_TYPE,
+                value.parse().expect("a header's value"),
+            )]);
+            assert_eq!(Media::of(&headers), want, "{value}");
+        }
+        assert_eq!(Media::of(&HeaderMap::new()), Media::Unknown);
     }
 }
