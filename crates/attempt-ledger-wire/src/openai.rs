@@ -13,7 +13,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     error::{self, ReportedError},
     gather::{CallKey, Gather},
-    object::Obj,
+    object::{Obj, Text},
     scan::Scan,
     sse::Kind,
     surrogate,
@@ -247,11 +247,48 @@ impl<'a> Chunk<'a> {
     fn report_usage(&self, gather: &mut Gather) {
         // Groq's streams have it in a field of their own.
         for raw in [self.x_groq, self.usage].into_iter().flatten() {
-            let Ok(Value::Object(object)) = serde_json::from_str(raw.get()) else { continue };
-            let object = object.get("usage").and_then(Value::as_object).unwrap_or(&object);
-            let count = |name: &str| object.get(name).and_then(whole_number);
-            gather.usage(count("prompt_tokens"), count("completion_tokens"));
+            let Ok(Obj(counts)) = serde_json::from_str::<Obj<Counts<'_>>>(raw.get()) else {
+                continue;
+            };
+            let within = counts.usage.and_then(|raw| serde_json::from_str(raw.get()).ok());
+            let counts = within.map_or(counts, |Obj(within)| within);
+            gather.usage(whole_number(&counts.input), whole_number(&counts.output));
         }
+    }
+}
+
+/// Token counts, or the object that has them in a field `usage`. Of a field that comes twice the
+/// last one counts.
+#[derive(Default)]
+struct Counts<'a> {
+    /// A value that is a number is held without an allocation.
+    input: Value,
+    output: Value,
+    usage: Option<&'a RawValue>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Counts<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of;
+        impl<'de> Visitor<'de> for Of {
+            type Value = Counts<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("token counts")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut counts = Counts::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    match &*name {
+                        "prompt_tokens" => counts.input = map.next_value()?,
+                        "completion_tokens" => counts.output = map.next_value()?,
+                        "usage" => counts.usage = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(counts)
+            }
+        }
+        deserializer.deserialize_map(Of)
     }
 }
 
@@ -324,28 +361,6 @@ struct Message<'a> {
     tool_calls: Option<Calls<'a>>,
     #[serde(borrow, default)]
     function_call: Option<Obj<Function<'a>>>,
-}
-
-/// A string, borrowed from the input where it has no escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Of;
-        impl<'de> Visitor<'de> for Of {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Of)
-    }
 }
 
 /// A string, or any other value, which is skipped.

@@ -1,11 +1,18 @@
-use std::sync::Arc;
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use attempt_ledger_core::{Digest, Effect};
 use http::Method;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
-use crate::{Wire, object::Obj, wire::Family};
+use crate::{
+    Wire,
+    object::{Obj, Text},
+    wire::Family,
+};
 
 /// Bytes of a model's name that are kept.
 const MAX_MODEL: usize = 256;
@@ -47,14 +54,14 @@ pub fn read_request(wire: Wire, method: &Method, path: &str, body: Option<&[u8]>
 
 #[derive(Deserialize)]
 struct OpenAiRequest<'a> {
-    #[serde(default)]
-    model: Option<String>,
+    #[serde(borrow, default)]
+    model: Option<Text<'a>>,
     #[serde(default)]
     stream: Option<bool>,
-    #[serde(borrow, default)]
-    tools: Option<Vec<Obj<Tool<'a>>>>,
-    #[serde(borrow, default)]
-    functions: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    tools: Option<Tools>,
+    #[serde(default)]
+    functions: Option<Functions>,
     #[serde(default)]
     max_completion_tokens: Option<u64>,
     #[serde(default)]
@@ -63,10 +70,83 @@ struct OpenAiRequest<'a> {
     background: Option<bool>,
     #[serde(borrow, default)]
     web_search_options: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    messages: Option<Vec<Obj<Message<'a>>>>,
+    #[serde(default)]
+    messages: Option<Messages>,
     #[serde(borrow, default)]
     prompt: Option<&'a RawValue>,
+}
+
+/// What a list comes to, item by item; nothing of it is held.
+trait Sum<'de>: Default {
+    type Item: Deserialize<'de>;
+    fn add(&mut self, item: Self::Item);
+}
+
+fn sum<'de, S: Sum<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<S, D::Error> {
+    struct Of<S>(PhantomData<S>);
+    impl<'de, S: Sum<'de>> Visitor<'de> for Of<S> {
+        type Value = S;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<S, A::Error> {
+            let mut sum = S::default();
+            while let Some(item) = list.next_element()? {
+                sum.add(item);
+            }
+            Ok(sum)
+        }
+    }
+    deserializer.deserialize_seq(Of(PhantomData))
+}
+
+macro_rules! sums {
+    ($($name:ident)+) => {
+        $(impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                sum(deserializer)
+            }
+        })+
+    };
+}
+
+sums! { Tools Functions Messages }
+
+#[derive(Default)]
+struct Tools {
+    count: usize,
+    /// Those that the server itself runs.
+    remote: usize,
+}
+
+impl<'de> Sum<'de> for Tools {
+    type Item = Obj<Tool<'de>>;
+    fn add(&mut self, Obj(tool): Self::Item) {
+        self.count += 1;
+        let local = matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""));
+        self.remote += usize::from(!local);
+    }
+}
+
+#[derive(Default)]
+struct Functions(usize);
+
+impl<'de> Sum<'de> for Functions {
+    type Item = &'de RawValue;
+    fn add(&mut self, _: Self::Item) {
+        self.0 += 1;
+    }
+}
+
+/// Code points of the messages' texts.
+#[derive(Default)]
+struct Messages(u64);
+
+impl<'de> Sum<'de> for Messages {
+    type Item = Obj<Message<'de>>;
+    fn add(&mut self, Obj(message): Self::Item) {
+        self.0 += message.content.map_or(0, |content| text_chars(content, 0));
+    }
 }
 
 #[derive(Deserialize)]
@@ -84,20 +164,18 @@ struct Message<'a> {
 fn openai(path: &str, body: &[u8]) -> Option<RequestFacts> {
     let Obj(request): Obj<OpenAiRequest<'_>> = serde_json::from_slice(body).ok()?;
     let tools = request.tools.unwrap_or_default();
-    let local = |Obj(tool): &Obj<Tool<'_>>| {
-        matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""))
-    };
-    let harmless = tools.iter().all(local)
+    let harmless = tools.remote == 0
         && request.web_search_options.is_none()
         && request.background != Some(true);
-    let texts = request.messages.iter().flatten().filter_map(|Obj(message)| message.content);
-    let count = tools.len() + request.functions.map_or(0, |functions| functions.len());
+    let count = tools.count + request.functions.map_or(0, |Functions(count)| count);
+    let messages = request.messages.map_or(0, |Messages(chars)| chars);
+    let model = request.model.as_ref().map(|Text(model)| &**model);
     Some(RequestFacts {
-        model: request.model.as_deref().or_else(|| deployment(path)).map(bounded),
+        model: model.or_else(|| deployment(path)).map(bounded),
         stream: Some(request.stream.unwrap_or(false)),
         tools: u32::try_from(count).unwrap_or(u32::MAX),
         cap: request.max_completion_tokens.or(request.max_tokens),
-        prompt_chars: texts.chain(request.prompt).map(|text| text_chars(text, 0)).sum(),
+        prompt_chars: messages + request.prompt.map_or(0, |prompt| text_chars(prompt, 0)),
         understood: true,
         effect: if harmless { Effect::ReadOnly } else { Effect::Writes },
     })
@@ -126,9 +204,7 @@ fn text_chars(raw: &RawValue, depth: u8) -> u64 {
     }
     let json = raw.get();
     match json.as_bytes().first() {
-        Some(b'"') => {
-            serde_json::from_str::<String>(json).map_or(0, |text| text.chars().count() as u64)
-        }
+        Some(b'"') => string_chars(json),
         Some(b'[') if depth < 2 => serde_json::from_str::<Vec<&RawValue>>(json)
             .map_or(0, |list| list.iter().map(|item| text_chars(item, depth + 1)).sum()),
         Some(b'{') => serde_json::from_str::<Part<'_>>(json)
@@ -138,6 +214,36 @@ fn text_chars(raw: &RawValue, depth: u8) -> u64 {
             .map_or(0, |text| text_chars(text, depth + 1)),
         _ => 0,
     }
+}
+
+/// Code points of a JSON string in its quotes, counted as they stand: a prompt may be long, and
+/// nobody needs its text. Half a surrogate pair is one.
+fn string_chars(json: &str) -> u64 {
+    let inside = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+    let mut pieces = inside.split('\\');
+    let mut count = chars(pieces.next().unwrap_or_default());
+    let mut high = false;
+    while let Some(piece) = pieces.next() {
+        // Behind a backslash stands what it escapes; nothing, where that is a backslash too.
+        let Some(kind) = piece.chars().next() else {
+            let piece = pieces.next().unwrap_or_default();
+            count += 1 + chars(piece);
+            high = false;
+            continue;
+        };
+        let digits = if kind == 'u' { piece.get(1..5) } else { None };
+        let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let rest = piece.get(if unit.is_some() { 5 } else { 1 }..).unwrap_or_default();
+        // The second half of a pair was counted with the first.
+        let second = high && matches!(unit, Some(0xdc00..=0xdfff));
+        high = matches!(unit, Some(0xd800..=0xdbff)) && rest.is_empty();
+        count += u64::from(!second) + chars(rest);
+    }
+    count
+}
+
+fn chars(text: &str) -> u64 {
+    text.chars().count() as u64
 }
 
 #[cfg(test)]
@@ -217,5 +323,32 @@ mod tests {
             Some(b"{}"),
         );
         assert_eq!(azure.model.as_deref(), Some("gpt"));
+    }
+
+    proptest::proptest! {
+        /// Counted as they stand, characters are as many as the parsed text has.
+        #[test]
+        fn characters_are_counted_as_the_parser_would(
+            parts in proptest::collection::vec(proptest::sample::select(vec![
+                "a", "", "u00", "\u{e9}", "\u{1f600}", r"\\", r"\n", r#"\""#, r"\/", r"\u0041", r"\u00e9",
+                r"\ud83d\ude00", r"\uD83D\uDE00", r"\\ud83d", r"\\\u0041",
+            ]), 0..12),
+        ) {
+            let json = format!("\"{}\"", parts.concat());
+            let text: String = serde_json::from_str(&json).expect("a string");
+            proptest::prop_assert_eq!(string_chars(&json), text.chars().count() as u64, "{}", json);
+        }
+    }
+
+    #[test]
+    fn half_a_pair_is_one_character() {
+        for (json, want) in [
+            (r#""\ud83d""#, 1),
+            (r#""\ude00\ud83d\ude00""#, 2),
+            (r#""\ud83d\ud83d\ude00x""#, 3),
+            (r#""\ud83d,\ude00""#, 3),
+        ] {
+            assert_eq!(string_chars(json), want, "{json}");
+        }
     }
 }
