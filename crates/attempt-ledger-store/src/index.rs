@@ -92,6 +92,10 @@ impl Index {
                 }
                 Ok(())
             }
+            // The fold has no place for a remark on nothing: every later report would fail.
+            Event::Note(note) if !self.attempts.contains_key(&note.attempt) => {
+                Err(StoreError::UnknownAttempt(note.attempt))
+            }
             Event::GradeRefused(refused) => {
                 refused.score = refused.score.filter(|score| score.is_finite());
                 Ok(())

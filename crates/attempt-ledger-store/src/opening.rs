@@ -23,6 +23,7 @@ pub struct Opening {
     ledger: Ledger,
     attempt: AttemptId,
     state: State,
+    sent: bool,
 }
 
 #[allow(clippy::large_enum_variant, reason = "a box would be an allocation per attempt")]
@@ -35,12 +36,18 @@ enum State {
 
 impl Opening {
     pub(crate) fn new(ledger: Ledger, attempt: AttemptId, request: OpenRequest) -> Self {
-        Opening { ledger, attempt, state: State::Asked(request) }
+        Opening { ledger, attempt, state: State::Asked(request), sent: false }
     }
 
     /// The attempt that is being opened.
     pub fn attempt(&self) -> AttemptId {
         self.attempt
+    }
+
+    /// Its request is sent although the row is not acknowledged: dropped, it no longer says
+    /// `not_reached`.
+    pub fn will_be_sent(&mut self) {
+        self.sent = true;
     }
 
     fn queue(&mut self, request: OpenRequest, places: Reserved) {
@@ -95,9 +102,9 @@ impl Drop for Opening {
         if let State::Queued(_, places) = std::mem::replace(&mut self.state, State::Done) {
             // The row may be written already. Its close follows it through the same queue; where the
             // opening is refused, so is this.
-            let never_sent = decide_dropped_before_head(false);
+            let dropped = decide_dropped_before_head(self.sent);
             let mut right = CloseRight::new(self.ledger.clone(), self.attempt, None, places);
-            drop(right.close(Closed::bare(self.attempt, never_sent)));
+            drop(right.close(Closed::bare(self.attempt, dropped)));
         }
     }
 }

@@ -379,10 +379,11 @@ async fn a_writer_killed_between_two_segments_goes_on() {
     drop(ledger);
     let last = segments(&room.dir()).pop().expect("a segment");
     let before = read_clean(&room.dir());
-    fs::rename(&last, room.dir().join("tmp-1-2")).expect("renamed");
+    let temporary = room.dir().join(format!("tmp-1-{:032x}", 2));
+    fs::rename(&last, &temporary).expect("renamed");
     assert!(matches!(read_clean(&room.dir()).pop().expect("a row").event, Event::Sealed(_)));
     let ledger = FileOptions::new(room.dir()).open().expect("opens");
-    assert!(last.exists() && !room.dir().join("tmp-1-2").exists());
+    assert!(last.exists() && !temporary.exists());
     drop(attempt(&ledger, "z", Verdict::Ok).await);
     drop(ledger);
     let after = read_clean(&room.dir());

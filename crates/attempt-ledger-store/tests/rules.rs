@@ -9,7 +9,7 @@ use std::{
 };
 
 use attempt_ledger_core::{
-    AttemptId, Digest, Event, Note, Ordinal, Planned, RefusedWhy, Remote, RunId, Unrecorded,
+    AttemptId, Digest, Event, Fold, Note, Ordinal, Planned, RefusedWhy, Remote, RunId, Unrecorded,
     Verdict,
 };
 use attempt_ledger_store::{
@@ -269,12 +269,10 @@ async fn rows_of_no_attempt_have_a_bound_of_their_own() {
         .capacity(capacity)
         .open()
         .expect("opens");
-    let note = |n: u128| {
-        let attempt = AttemptId::from_u128(n);
-        ledger.note(Note { attempt, text: "a\nb\u{2028}\"".into() })
-    };
+    let attempt = attempt(&ledger, "a", Verdict::Ok).await.attempt();
+    let note = || ledger.note(Note { attempt, text: "a\nb\u{2028}\"".into() });
     // The runtime has one thread, so the writer can not run between these.
-    let (first, second, third) = (note(1), note(2), note(3));
+    let (first, second, third) = (note(), note(), note());
     let third = third.await;
     assert!(matches!(third, Err(StoreError::Full { bound: 2 })), "{third:?}");
     first.await.expect("noted");
@@ -283,6 +281,19 @@ async fn rows_of_no_attempt_have_a_bound_of_their_own() {
     ledger.unrecorded(unrecorded).await.expect("places are free again");
     let planned = Planned { run: RunId::new("r").expect("id"), slots: Vec::new() };
     ledger.planned(planned).await.expect("planned");
+}
+
+#[tokio::test]
+async fn a_note_on_no_attempt_is_refused() {
+    for (ledger, _room) in stores(Capacity::default()) {
+        let attempt = AttemptId::from_u128(77);
+        let refused = ledger.note(Note { attempt, text: "which one?".into() }).await;
+        assert!(matches!(refused, Err(StoreError::UnknownAttempt(id)) if id == attempt));
+        let mut fold = Fold::new();
+        for record in ledger.records().expect("reads") {
+            fold.push(&record).expect("folds");
+        }
+    }
 }
 
 #[tokio::test]

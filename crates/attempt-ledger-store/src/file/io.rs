@@ -102,11 +102,11 @@ pub trait IoRead: fmt::Debug + Send {
 pub struct RealIo;
 
 /// No symbolic link is followed, and no pipe is waited for.
-fn careful() -> i32 {
+pub(crate) fn careful() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32
 }
 
-fn regular(file: File) -> io::Result<File> {
+pub(crate) fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {

@@ -32,7 +32,8 @@ pub(crate) fn failed_name(seq: u64) -> String {
 }
 
 pub(crate) fn is_failed(name: &str) -> bool {
-    name.starts_with("failed-")
+    let digits = name.strip_prefix("failed-").unwrap_or_default();
+    digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A name under which a file is made before it gets its own.
@@ -41,7 +42,13 @@ pub(crate) fn temporary_name() -> String {
 }
 
 pub(crate) fn is_temporary(name: &str) -> bool {
-    name.starts_with("tmp-")
+    let made = name.strip_prefix("tmp-").and_then(|rest| rest.split_once('-'));
+    made.is_some_and(|(pid, random)| {
+        !pid.is_empty()
+            && pid.bytes().all(|b| b.is_ascii_digit())
+            && random.len() == 32
+            && random.bytes().all(|b| b.is_ascii_hexdigit())
+    })
 }
 
 /// The `FORMAT` file: name, version, ledger id and moment of creation, in one line. The first row is

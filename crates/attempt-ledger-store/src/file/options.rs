@@ -144,7 +144,9 @@ impl FileOptions {
                 return Err(OpenError::Missing(dir.into()));
             }
             self.io.create_dir(dir).map_err(failed("create"))?;
-            if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            if let Some(parent) = dir.parent() {
+                let here = Path::new(".");
+                let parent = if parent.as_os_str().is_empty() { here } else { parent };
                 self.io.sync_dir(parent).map_err(failed("sync the parent of"))?;
             }
         }
@@ -195,6 +197,8 @@ impl FileOptions {
         } else {
             return Err(OpenError::Damaged(no_format(dir)));
         };
+        // Names that a writer made and did not live to sync, before anything rests on them.
+        io.sync_dir(dir).map_err(|cause| OpenError::io("sync", dir, cause))?;
         let after_failure = !listing.failed.is_empty();
         let last = listing.segments.last().copied();
         let mut reader = FileReader::new(

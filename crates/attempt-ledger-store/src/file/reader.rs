@@ -1,6 +1,7 @@
 use std::{
     fs::File,
     ops::Range,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -9,7 +10,7 @@ use attempt_ledger_core::{Digest, Event, Record, Segment, SessionId};
 
 use super::{
     Damage, DamageKind, Holder, Io, IoRead, OpenError, RealIo,
-    io::{read_full, try_lock_shared},
+    io::{careful, read_full, regular, try_lock_shared},
     layout::{FORMAT, Format, LOCK, Listing, segment_name},
     line::{Chain, Fault, MAX_ROW, Sound},
     tail::{self, Tail, TailKind},
@@ -160,7 +161,9 @@ impl FileReader {
         let lock = self.dir.join(LOCK);
         let failed = |cause| OpenError::io("lock", &lock, cause);
         // Taken shared and let go at once; a writer that starts in this instant tries again.
-        let file = match File::open(&lock) {
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(careful()).open(&lock);
+        let file = match file.and_then(regular) {
             Ok(file) => file,
             // A copy of a ledger need not have one.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -127,8 +127,10 @@ fn look(file: &dyn IoRead, from: u64, size: u64) -> io::Result<Seen> {
                 zeros += 1;
             } else {
                 seen.after_zeros |= zeros > 0;
-                // One zero may be a flipped space; two that end where a sector does are not.
-                seen.hole |= !seen.newline && zeros >= 2 && at % SECTOR == 0;
+                // One zero may be a flipped space, but not where the row's brace was; two that end
+                // where a sector does are not either.
+                let of_row = zeros >= 2 || at == from + 1;
+                seen.hole |= !seen.newline && of_row && at % SECTOR == 0;
                 zeros = 0;
             }
             seen.newline |= byte == b'\n';

@@ -211,9 +211,13 @@ impl Appender {
 
     /// Syncs what was written. Never repeated after a failure.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
-        if std::mem::take(&mut self.dirty) {
-            let synced = self.segment.file.sync_data();
-            synced.map_err(|cause| StoreError::failed("sync", &self.segment.path, cause))?;
+        if std::mem::take(&mut self.dirty)
+            && let Err(cause) = self.segment.file.sync_data()
+        {
+            // While the ledger is being opened, too: the next opening must not trust the cache.
+            let error = StoreError::failed("sync", &self.segment.path, cause);
+            self.fail(error.clone());
+            return Err(error);
         }
         Ok(())
     }
@@ -243,6 +247,8 @@ impl Appender {
         ignored: u64,
         digest: Option<Digest>,
     ) -> Result<(), StoreError> {
+        // A cut may have taken the newline of the last row, `sealed` too.
+        self.write_newline()?;
         // Rows of one segment are on disk before the next one is there.
         self.sync()?;
         let header = Segment {
