@@ -73,6 +73,9 @@ pub(crate) fn classify(args: &args::Classify, out: &mut Out) -> Result<Exit, Fai
 
 fn read(file: &Path, wire: Option<Wire>) -> Result<Recorded, Failure> {
     let shown = file.display();
+    let unreadable =
+        |error| Failure::usage(format_args!("{shown} could not be read")).because(error);
+    let size = fs::metadata(file).map_err(unreadable)?.len();
     let wire = match wire {
         Some(wire) => wire,
         None => wire_of_folder(file).ok_or_else(|| {
@@ -81,16 +84,30 @@ fn read(file: &Path, wire: Option<Wire>) -> Result<Recorded, Failure> {
                 .hint(format_args!("give --wire: {}", names.join(", ")))
         })?,
     };
-    let unreadable =
-        |error| Failure::usage(format_args!("{shown} could not be read")).because(error);
-    let size = fs::metadata(file).map_err(unreadable)?.len();
     if size > MAX_FILE {
         return Err(Failure::usage(format_args!(
             "{shown} has {size} bytes; at most {MAX_FILE} are read"
         )));
     }
-    let bytes = fs::read(file).map_err(unreadable)?.into();
-    Ok(Recorded { file: file.to_owned(), wire, bytes })
+    let bytes = fs::read(file).map_err(unreadable)?;
+    recorded(&bytes)
+        .map_err(|(what, hint)| Failure::usage(format_args!("{shown} {what}")).hint(hint))?;
+    Ok(Recorded { file: file.to_owned(), wire, bytes: bytes.into() })
+}
+
+/// Refuses what cannot have come from a connection: a verdict on it would be of something else.
+/// Nothing at all, and a head that was cut, can have.
+fn recorded(bytes: &[u8]) -> Result<(), (&'static str, &'static str)> {
+    const HTTP: &[u8] = b"HTTP/";
+    const HINT: &str = "record one with `curl -si --raw --http1.1`: status line, headers and body";
+    if !bytes.starts_with(HTTP) && !HTTP.starts_with(bytes) {
+        return Err(("is no recorded HTTP response", HINT));
+    }
+    // curl writes such a line for what was never text on the connection.
+    if [b"HTTP/2 ", b"HTTP/3 "].iter().any(|head| bytes.starts_with(*head)) {
+        return Err(("is a response of HTTP/2 or 3, which is not read", HINT));
+    }
+    Ok(())
 }
 
 /// The wire that the file's folder is named after.

@@ -69,6 +69,26 @@ async fn the_wire_is_the_folders_name_or_what_is_said() {
         .await
         .exits(2)
         .complains("could not be read");
+    // What is missing is told before its wire is guessed.
+    cli(&["classify", "/nowhere.http"]).await.exits(2).complains("could not be read");
+    for text in
+        ["hi", "{\"id\":1}", "\u{feff}HTTP/1.1 200 OK\r\n\r\n", "HTTQ", "\r\nHTTP/1.1 200 OK"]
+    {
+        let file = room.write("other.http", text);
+        cli(&["classify", &file, "--wire", "plain"])
+            .await
+            .exits(2)
+            .complains("other.http is no recorded HTTP response")
+            .complains("curl -si --raw");
+    }
+    // curl's way to write what is no text on a connection.
+    let two = room.write("two.http", "HTTP/2 200 \r\n\r\nhi");
+    cli(&["classify", &two, "--wire", "plain"]).await.exits(2).complains("--http1.1");
+    for cut in ["H", "HTTP", "HTTP/", "HTTP/1.1 200 OK\r\ncontent-le"] {
+        let file = room.write("cut.http", cut);
+        let ran = cli(&["classify", &file, "--wire", "plain"]).await.exits(0);
+        assert_eq!(ran.json()[0]["verdict"], "transport", "{cut}");
+    }
     let empty = room.write("empty.http", "");
     cli(&["classify", &empty, "--wire", "plain"]).await.exits(0).says(r#""verdict":"transport""#);
     // A body larger than the pipe, and than what a gate holds.
