@@ -11,9 +11,9 @@ use crate::{duration, out::Color};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all is as it should be
-  1  an expectation or a gate failed, or a run was stopped before its end
-  2  an argument or an input is wrong; nothing was sent
+  0  done, whatever the verdicts and the numbers are
+  1  the demo found something else than expected, or a run was stopped before its end
+  2  an argument or an input is wrong and nothing was sent, or the output could not be written
   3  the ledger could not be opened, read or written";
 
 /// Runs evaluations of language models and keeps the notebook: every attempt beneath the retries is
@@ -40,8 +40,8 @@ pub(crate) struct Global {
     /// When to use colours; `auto` obeys NO_COLOR.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: Color,
-    /// What to log to standard error: method, host, path and status of what is sent, never a
-    /// header, a prompt or an answer.
+    /// What to log to standard error: case, method, host, path and status of what is sent, and the
+    /// verdict of each attempt; never a header, a prompt or an answer.
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     log: Option<LogLevel>,
     /// Logs more: -v is `--log info`, -vv `debug`, -vvv `trace`.
@@ -73,19 +73,14 @@ impl Global {
     }
 }
 
+// The help of each is that of its arguments; a comment here would hide it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Plays scripted faults on a loopback port and shows what the ledger makes of them.
     Demo(Demo),
-    /// Runs the cases of a file against an OpenAI-shaped server.
     Run(Box<Run>),
-    /// Prints the published numbers of a run.
     Report(Report),
-    /// Prints the attempts of a ledger.
     Log(Log),
-    /// Adds a remark to an attempt.
     Note(Note),
-    /// Says the verdict of recorded HTTP responses.
     Classify(Classify),
     /// Prints the table by which attempts are repeated.
     Policy,
@@ -115,20 +110,28 @@ pub(crate) struct Demo {
 
 /// Runs the cases of a file against an OpenAI-shaped server.
 ///
-/// CASES is JSON Lines, one object a line:
-///   {"id": "case-7", "prompt": "...", "expected": "..."}
-/// with "messages" instead of "prompt" where it is a conversation, and optionally "params" (fields
-/// of the request, such as {"temperature": 0}) and "fixture" (any JSON: what the case is pinned to;
-/// the line itself without its id unless given).
-///
 /// Run again with the same arguments it goes on where it stopped: finished cases are skipped, the
 /// others go on with their next ordinal. The first Ctrl-C starts nothing new and finishes what is
 /// open; a second one lets go of it.
 ///
 /// Answers are always read whole before a retry is decided, and later attempts are graded too, as
-/// diagnostics, so that the naive number can be shown. Neither prompts nor answers are stored.
+/// diagnostics, so that the naive number can be shown. Neither prompts nor answers are stored, so
+/// that nothing can be graded later.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+CASES.jsonl has one JSON object a line:
+  {\"id\": \"case-7\", \"prompt\": \"...\", \"expected\": \"...\"}
+  id        the name of the case, once in a file
+  prompt    the user's message; or else
+  messages  the list of messages of a conversation
+  expected  the text that --grader compares with (optional)
+  params    fields of the request, such as {\"temperature\": 0} (optional)
+  fixture   any JSON that the case is pinned to (optional; the line without its id unless given)
+
+A DURATION is a number with its unit, such as 500ms, 90s, 2m.
+
+A coverage below the floor is marked FAIL in the report, and does not change the exit code.
+
 Examples:
   attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook
   attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 --model m \\
@@ -159,10 +162,14 @@ pub(crate) struct Run {
     /// Attempts of one call, at most.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) attempts: u32,
-    /// The longest that one attempt may take.
+    /// The longest that the head of a response may take, from the request on; off unless given.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) head: Option<Duration>,
+    /// The longest that one attempt may take, from the request to the end of its answer.
     #[arg(long, default_value = "600s", value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) total: Duration,
-    /// The longest that an answer may go on without a byte.
+    /// The longest that an answer may go on without a byte, once the response has begun; before the
+    /// first byte of the response only --total counts, and --head where it is given.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) idle: Duration,
     /// The longest that one call may take, its attempts and pauses together.
@@ -174,7 +181,7 @@ pub(crate) struct Run {
     /// Asks for answers as streams.
     #[arg(long, overrides_with = "no_stream")]
     pub(crate) stream: bool,
-    /// Asks for answers as documents; so it is unless set.
+    /// Asks for answers as documents (the default).
     #[arg(long)]
     no_stream: bool,
     /// Grades answers by each case's "expected": the same text, or text that contains it.
@@ -207,10 +214,14 @@ pub(crate) enum EffectArg {
     Writes,
 }
 
-/// Prints the published numbers of a run: first-attempt quality, availability faults and refused
-/// promotions, and what is needed to read them.
+/// Prints the published numbers of a run.
+///
+/// They are first-attempt quality, availability faults and refused promotions, and what is needed to
+/// read them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+A coverage below the floor is marked FAIL, and does not change the exit code.
+
 Examples:
   attempt-ledger report ./notebook
   attempt-ledger report ./notebook --run nightly-7 --json")]
@@ -251,24 +262,32 @@ pub(crate) struct Log {
     pub(crate) events: bool,
 }
 
-/// Adds a remark to an attempt. It is shown by `log`, and is in no number.
+/// Adds a remark to an attempt.
+///
+/// It is shown by `log`, and is in no number.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  attempt-ledger note ./notebook 0123456789abcdef0123456789abcdef 'the server was being restarted'")]
+  attempt-ledger note ./notebook 0123456789abcdef0123456789abcdef 'the server was being restarted'
+  attempt-ledger note ./notebook 17 'the answer is right, the grader is not'
+  attempt-ledger note ./notebook 'case-7#1' 'cut by the proxy' --run nightly-7")]
 pub(crate) struct Note {
     /// The directory of the ledger.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// The attempt: its id as `log --json` prints it, or enough of its beginning.
+    /// The attempt: its `seq` as `log` shows it, CASE#ORDINAL, or its id as `log --json` prints it,
+    /// of which the beginning is enough.
     #[arg(value_name = "ATTEMPT")]
     pub(crate) attempt: String,
     /// The remark.
     #[arg(value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) text: String,
+    /// The run that the attempt is of; for CASE#ORDINAL the newest unless set.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<RunId>,
 }
 
-/// Says the verdict of recorded HTTP responses: raw bytes, from the status line on.
+/// Says the verdict of recorded HTTP responses.
 ///
 /// The bytes are played to the same client and ledger that watch live requests. Prints one JSON
 /// object a file, and ends with 0 whatever the verdicts are.
@@ -278,7 +297,8 @@ Examples:
   attempt-ledger classify openai-chat/*.http --stream
   attempt-ledger classify response.http --wire openai-chat")]
 pub(crate) struct Classify {
-    /// The files.
+    /// The files, each the raw response as `curl -si --raw` writes it: status line, headers, an empty
+    /// line, and the body as it was transferred; with --http1.1 where curl would take another.
     #[arg(value_name = "FILE.http", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// The wire that they are read as; the name of each file's folder unless set.

@@ -10,7 +10,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Reads `90s`, `2m`, `500ms`, `1h 30m`; from one millisecond to 365 days.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     const FORM: &str = "write a number with its unit, such as 90s, 2m or 500ms";
-    let parsed: SignedDuration = text.parse().map_err(|_| format!("is no duration; {FORM}"))?;
+    let parsed: SignedDuration = text.parse().map_err(|_| format!("is not a duration; {FORM}"))?;
     let duration = Duration::try_from(parsed).map_err(|_| format!("is negative; {FORM}"))?;
     if duration < Duration::from_millis(1) {
         return Err("is too short; the least is 1ms".into());

@@ -1,6 +1,11 @@
 //! How the command ends: its exit codes, and what it says when something is in the way.
 
-use std::{error::Error, fmt, io, process::ExitCode};
+use std::{
+    error::Error,
+    fmt,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use attempt_ledger_core::FoldError;
 use attempt_ledger_store::{
@@ -15,9 +20,10 @@ use crate::out;
 pub(crate) enum Exit {
     /// All is as it should be.
     Fine = 0,
-    /// An expectation or a gate failed, or a run was stopped before its end.
+    /// The demonstration found something else than expected, or a run was stopped before its end.
     Failed = 1,
-    /// What was asked for, or an input, is wrong. Nothing was sent.
+    /// What was asked for, or an input, is wrong, and nothing was sent; or the output could not be
+    /// written.
     Usage = 2,
     /// The ledger could not be opened, read or written.
     Ledger = 3,
@@ -117,8 +123,10 @@ pub(crate) fn of_arguments(error: &clap::Error) -> Exit {
         return Exit::Usage;
     }
     // A closed pipe is no failure here either.
-    let _ = error.print();
-    Exit::Fine
+    match error.print().and_then(|()| io::stdout().flush()) {
+        Ok(()) => Exit::Fine,
+        Err(error) => Failure::from(error).report_or(Exit::Fine),
+    }
 }
 
 impl From<io::Error> for Failure {

@@ -5,7 +5,7 @@ use attempt_ledger_core::{AttemptRow, Escaped};
 use crate::{
     args,
     failure::{Exit, Failure},
-    ledger,
+    ledger, lookup,
     out::{Cell, Out, Style},
     report::json,
 };
@@ -19,6 +19,12 @@ pub(crate) fn log(args: &args::Log, out: &mut Out) -> Result<Exit, Failure> {
         return Ok(Exit::Fine);
     }
     let folded = ledger::read(&args.dir)?;
+    if let Some(run) = &args.run {
+        lookup::known_run(&folded, run)?;
+    }
+    if let Some(case) = &args.case {
+        lookup::known_case(&folded, args.run.as_ref(), case)?;
+    }
     let wanted = |row: &&AttemptRow| {
         args.run.as_ref().is_none_or(|run| row.run.as_ref() == Some(run))
             && args.case.as_ref().is_none_or(|case| row.case.as_ref() == Some(case))

@@ -1,11 +1,13 @@
 //! What is logged to standard error, when asked for.
 //!
-//! Only this program's own events get out, at every level: they name method, host, path and status,
-//! and never a header, a body or a query. What libraries beneath would say is left out, since it may
+//! Only this program's own events get out, at every level: they name case, method, host, path and
+//! status, and the verdict of each attempt, and never a header, a body or a query. What libraries beneath would say is left out, since it may
 //! hold any of these.
 
 use std::io;
 
+use attempt_ledger::{AttemptState, Call, Case};
+use attempt_ledger_core::Escaped;
 use http::{Request, Response};
 use tower_http::{
     classify::{ServerErrorsAsFailures, SharedClassifier},
@@ -54,10 +56,12 @@ impl<B> MakeSpan<B> for Sent {
         let uri = request.uri();
         // The port stands behind the host; userinfo before it was refused long before.
         let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+        let case = request.extensions().get::<Case>().map(|case| case.slot().to_string());
         tracing::span!(
             target: TARGET,
             Level::INFO,
             "attempt",
+            case = case.as_deref().map(|case| tracing::field::display(Escaped(case))),
             method = %request.method(),
             host = format_args!("{}{port}", uri.host().unwrap_or_default()),
             path = uri.path(),
@@ -76,5 +80,22 @@ impl<B> OnResponse<B> for Sent {
         let status = response.status().as_u16();
         let head_ms = latency.as_millis();
         tracing::event!(target: TARGET, parent: span, Level::INFO, status, head_ms, "answered");
+    }
+}
+
+/// Logs how each attempt of a call ended.
+pub(crate) fn ended(call: &Call) {
+    let case = call.slot().to_string();
+    for attempt in call.attempts() {
+        let AttemptState::Closed { verdict, remote, .. } = attempt.state else { continue };
+        tracing::event!(
+            target: TARGET,
+            Level::INFO,
+            case = %Escaped(&case),
+            ordinal = attempt.ordinal.map(tracing::field::display),
+            verdict = verdict.as_str(),
+            remote = remote.as_str(),
+            "ended"
+        );
     }
 }

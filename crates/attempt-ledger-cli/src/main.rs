@@ -8,6 +8,7 @@ mod failure;
 mod ledger;
 mod log;
 mod logging;
+mod lookup;
 mod note;
 mod out;
 mod policy;

@@ -43,6 +43,7 @@ fn changes(before: &RunEvent, after: &RunEvent) -> Vec<String> {
     let clock = |us: Option<u64>| us.map_or("off".into(), |us| shown(Duration::from_micros(us)));
     let stream = |event: &RunEvent| event.target.as_ref().map(|target| target.stream);
     let pairs = [
+        ("head", clock(before.limits.head_us), clock(after.limits.head_us)),
         ("idle", clock(before.limits.idle_us), clock(after.limits.idle_us)),
         ("total", clock(before.limits.total_us), clock(after.limits.total_us)),
         ("attempts", before.retry.attempts.to_string(), after.retry.attempts.to_string()),

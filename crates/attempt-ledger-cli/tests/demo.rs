@@ -20,8 +20,11 @@ async fn the_known_answers_hold_for_every_seed() {
             .says("+0.750")
             .says("the same request: skipped, it is finished; requests at the server: 0")
             .says("another model: a miss, so it was sent; requests at the server: 1")
-            .says("All as it must be");
+            .says("All as it must be")
+            .says("counts the other model's attempt too: 5 attempts of run demo, so its numbers");
         let named = ran.out.lines().find_map(|line| line.strip_prefix("Ledger in "));
+        let report = cli(&["report", named.expect("named"), "--json"]).await.exits(0).json();
+        assert_eq!(report[0]["availability"]["attempts"], 5);
         let dir = std::path::PathBuf::from(named.expect("a ledger is named"));
         assert!(dir.join("FORMAT").exists());
         std::fs::remove_dir_all(dir).expect("removed");

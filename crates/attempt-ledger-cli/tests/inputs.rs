@@ -92,6 +92,7 @@ async fn arguments_that_are_wrong_are_refused() {
         (&["--attempts", "4294967296"], "--attempts"),
         (&["--total", "99999999999999999999s"], "--total"),
         (&["--total", "5"], "such as 90s, 2m or 500ms"),
+        (&["--head", "soon"], "is not a duration"),
         (&["--idle", "0s"], "too short"),
         (&["--budget=-1s"], "is negative"),
         (&["--budget", "9000h"], "too long"),
@@ -124,6 +125,30 @@ async fn arguments_that_are_wrong_are_refused() {
     cli(&["--version"]).await.exits(0).says("attempt-ledger ");
     let help = cli(&["--help"]).await.exits(0).says("Exit codes:");
     assert!(help.out.contains("3  the ledger could not be opened"));
+    let run = cli(&["run", "--help"]).await.exits(0);
+    for said in [
+        "once the response has begun",
+        "only --total counts",
+        "does not change the exit code",
+        "such as 500ms, 90s, 2m",
+        r#"{"id": "case-7", "prompt": "...", "expected": "..."}"#,
+        "(the default)",
+    ] {
+        // Help is broken between words.
+        let text = run.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(said), "{said} in {}", run.out);
+    }
+    for field in ["id", "prompt", "messages", "expected", "params", "fixture"] {
+        assert!(run.out.contains(&format!("\n  {field} ")), "{field} in {}", run.out);
+    }
+    // The whole of a command's own help comes out, and the list of commands stays short.
+    cli(&["demo", "--help"]).await.exits(0).says("needs no network");
+    cli(&["classify", "--help"]).await.exits(0).says("`curl -si --raw`").says("ends with 0");
+    cli(&["note", "--help"]).await.exits(0).says("CASE#ORDINAL").says("in no number");
+    let list = cli(&["help"]).await.exits(0).says("Prints the published numbers of a run\n");
+    assert!(list.out.contains("the demo found something else than expected"), "{}", list.out);
+    cli(&["report", "-h"]).await.exits(0).says("does not change the exit code");
+    cli(&["report", "--help"]).await.exits(0).says("does not change the exit code");
     for name in ["demo", "run", "report", "log", "note", "classify"] {
         cli(&[name, "--help"]).await.exits(0).says("Examples:");
     }

@@ -35,7 +35,9 @@ async fn once_finishes_what_is_open_and_the_same_command_goes_on() {
     finish(child)
         .await
         .exits(1)
-        .complains("stopping: nothing new is started, what is open (1) is finished")
+        .complains(
+            "stopping: 1 call goes on to its end (at most 15m 30s); Ctrl-C again abandons it",
+        )
         .complains("[1/3] a: ok at ordinal 1")
         .says("not started: 2");
     assert_eq!(server.requests(), 1);

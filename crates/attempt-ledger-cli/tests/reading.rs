@@ -78,7 +78,19 @@ async fn report_and_log_have_the_names_that_programs_read() {
     let events = cli(&["log", &dir, "--events"]).await.exits(0);
     let stored = std::fs::read_to_string(room.path("ledger/000000000000.jsonl")).expect("read");
     assert_eq!(events.out, stored, "the raw lines");
-    cli(&["log", &dir, "--case", "none"]).await.exits(0).says("no attempt of this sort");
+    for form in [&[][..], &["--json"]] {
+        let log = |more: &[&'static str]| {
+            let mut args = vec!["log", &*dir];
+            args.extend(more);
+            args.extend(form);
+            let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+            async move { cli(&args.iter().map(String::as_str).collect::<Vec<_>>()).await }
+        };
+        log(&["--case", "c"]).await.exits(2).complains("this ledger has no case c; it has a, b");
+        log(&["--run", "r", "--case", "c"]).await.exits(2).complains("run r has no case c; it has");
+        log(&["--run", "q"]).await.exits(2).complains("this ledger has no run q; it has r");
+        log(&["--run", "r", "--case", "a"]).await.exits(0);
+    }
     cli(&["log", &dir]).await.exits(0).says("server_error").says("1 frozen");
     cli(&["report", &dir, "--run", "other"]).await.exits(2).complains("it has r");
     cli(&["policy"]).await.exits(0).says("| # ").says("hand up");
@@ -101,10 +113,32 @@ async fn a_note_is_kept_shown_and_in_no_number() {
 
     let unknown = "f".repeat(32);
     cli(&["note", &dir, &unknown, "x"]).await.exits(2).complains("no attempt of this ledger");
-    cli(&["note", &dir, "XYZ", "x"]).await.exits(2).complains("is no attempt's id");
+    cli(&["note", &dir, "XYZ", "x"]).await.exits(2).complains("is no attempt's seq");
     cli(&["note", &dir, &attempt[..4], "x"]).await.exits(2).complains("several attempts");
     cli(&["note", &dir, attempt, ""]).await.exits(2);
     cli(&["note", &dir, attempt, &"x".repeat(70_000)]).await.exits(2).complains("too long");
+
+    // By its number in the ledger, or in its case.
+    let rows = cli(&["log", &dir, "--json", "--case", "b"]).await.exits(0).json();
+    let (id, seq) = (rows[1]["attempt"].as_str().expect("an id"), rows[1]["seq"].to_string());
+    cli(&["note", &dir, &seq, "third"]).await.exits(0).says(id);
+    cli(&["note", &dir, "b#2", "fourth"]).await.exits(0).says(id);
+    cli(&["note", &dir, "b#2", "fifth", "--run", "r"]).await.exits(0).says(id);
+    let rows = cli(&["log", &dir, "--json", "--case", "b"]).await.exits(0).json();
+    assert_eq!(rows[0]["notes"], serde_json::json!([]));
+    assert_eq!(rows[1]["notes"], serde_json::json!(["third", "fourth", "fifth"]));
+    for (given, said) in [
+        ("999", "no attempt of this ledger has the seq 999"),
+        ("0", "no attempt of this ledger has the seq 0"),
+        ("c#1", "run r has no case c; it has a, b"),
+        ("b#3", "case b of run r has no ordinal 3; it has 1, 2"),
+        ("b#0", "ordinals are 1, 2, 3"),
+        ("b#", "ordinals are 1, 2, 3"),
+        ("#1", "the id is empty"),
+    ] {
+        cli(&["note", &dir, given, "x"]).await.exits(2).complains(said);
+    }
+    cli(&["note", &dir, "b#1", "x", "--run", "q"]).await.exits(2).complains("no run q; it has r");
 
     // Nothing that a terminal obeys gets out, in whatever form.
     for args in [
@@ -167,6 +201,33 @@ async fn a_closed_pipe_ends_it_quietly() {
         let ran = finish(child).await.exits(0);
         assert_eq!(ran.err, "", "{args:?}");
     }
+}
+
+/// What nobody can read was not said: a full disk is no closed pipe.
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_cannot_be_written_is_told() {
+    let room = Room::new();
+    let dir = ledger(&room).await;
+    let cases = room.write("one.jsonl", r#"{"id":"a","prompt":"x"}"#);
+    let server = MockServer::start(Script::new([Step::Good])).await.expect("a port");
+    let (url, other) = (server.url(), room.arg("other"));
+    for args in [
+        &["log", &*dir][..],
+        &["log", &*dir, "--json"],
+        &["log", &*dir, "--events"],
+        &["report", &*dir],
+        &["policy"],
+        &["--help"],
+        &["--version"],
+        &run_args(&cases, &url, &other, &[]),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+        let mut command = command(args);
+        command.stdout(full);
+        let child = command.spawn().expect("spawned");
+        finish(child).await.exits(2).complains("the output could not be written");
+    }
+    assert_eq!(server.requests(), 0, "what cannot be told is not begun");
 }
 
 /// What was asked for is done all the same, and its outcome told by the code.

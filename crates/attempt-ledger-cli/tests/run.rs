@@ -50,6 +50,7 @@ async fn a_run_goes_on_where_it_stopped() {
         .exits(0)
         .says(": 3 cases, 4 at once")
         .says("worst case: 16m a call, 16m for all (1 x 16m)")
+        .says("  16m a call: budget 15m, ledger 30s, grader 30s")
         .says("coverage 33.3% of at least 95.0%: FAIL")
         .complains("[3/3] ");
     // Progress is on standard error alone.
@@ -70,7 +71,13 @@ async fn a_run_goes_on_where_it_stopped() {
     );
 
     // Finished cases are skipped; the other goes on with its next ordinal.
-    cli(&args).await.exits(0).says("skipped, finished before: 2");
+    let name = first.out.split([' ', ':']).nth(1).expect("a name").to_owned();
+    assert!(!first.out.contains("going on"), "{}", first.out);
+    cli(&args)
+        .await
+        .exits(0)
+        .says(&format!("going on with run {name}: 2 finished, 1 left"))
+        .says("skipped, finished before: 2");
     assert_eq!(server.requests(), 6);
     want.insert(2, "down 3 recall ok null 0.0");
     assert_eq!(rows(&dir).await, want);
@@ -261,4 +268,92 @@ async fn no_key_prompt_or_answer_is_kept_or_logged() {
         all.extend(cli(args).await.exits(0).out.bytes());
     }
     assert!(!String::from_utf8_lossy(&all).contains("CANARY"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expected_answers_without_a_grader_are_warned_of_before_anything_is_sent() {
+    let room = Room::new();
+    let (cases, dir) = (room.write("cases.jsonl", THREE), room.arg("ledger"));
+    let server = server().await;
+    let url = server.url();
+    let ran = cli(&run_args(&cases, &url, &dir, &[]))
+        .await
+        .exits(0)
+        .complains("warning: the cases have \"expected\", but no --grader is set")
+        .complains("answers are not kept to be graded later")
+        .says("  15m 30s a call: budget 15m, ledger 30s\n")
+        .says("not graded: no grader is set")
+        .says("time to first content: not measured: the answers came as documents");
+    let (warned, sent) = (ran.err.find("warning:"), ran.err.find("[1/3]"));
+    assert!(warned < sent, "{}", ran.err);
+    let graded = run_args(&cases, &url, &dir, &["--grader", "exact"]);
+    let ran = cli(&graded).await.exits(0);
+    assert!(!ran.err.contains("warning:"), "{}", ran.err);
+    let some =
+        "{\"id\":\"x\",\"prompt\":\"x\",\"expected\":\"y\"}\n{\"id\":\"y\",\"prompt\":\"y\"}\n";
+    let some = room.write("some.jsonl", some);
+    cli(&run_args(&some, &url, &dir, &[])).await.exits(0).complains("1 of 2 cases have");
+    let none = room.write("none.jsonl", r#"{"id":"z","prompt":"x"}"#);
+    let ran = cli(&run_args(&none, &url, &dir, &[])).await.exits(0);
+    assert!(!ran.err.contains("warning:"), "{}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_says_why_and_the_log_which_case_and_verdict() {
+    let room = Room::new();
+    let status = |status: u16, code: &str| Step::Status {
+        status,
+        headers: vec![],
+        body: format!(r#"{{"error":{{"message":"no","code":"{code}","type":"{code}"}}}}"#).into(),
+    };
+    let script = Script::by_case([
+        ("<key>", Script::new([status(401, "invalid_api_key")])),
+        ("<flaky>", Script::new([Step::ServerError, Step::Good])),
+    ]);
+    let server = MockServer::start(script).await.expect("a port");
+    let url = server.url();
+    let line = |case| format!("{{\"id\":\"{case}\",\"prompt\":\"<{case}>\"}}\n");
+    let cases = room.write("cases.jsonl", ["key", "flaky"].map(line).concat());
+    let dir = room.arg("ledger");
+    let ran = cli(&run_args(&cases, &url, &dir, &["-v"]))
+        .await
+        .exits(0)
+        .complains("key: rejected (401) at ordinal 1\n")
+        .complains("flaky: ok at ordinal 2")
+        .says("1 of 2 attempts");
+    for words in [
+        &["attempt{case=flaky ", "status=500"][..],
+        &["ended case=flaky ordinal=1 verdict=\"server_error\""],
+        &["ended case=flaky ordinal=2 verdict=\"ok\""],
+        &["ended case=key ordinal=1 verdict=\"rejected\""],
+    ] {
+        let has = |line: &str| words.iter().all(|word| line.contains(word));
+        assert!(ran.err.lines().any(has), "{words:?} in {}", ran.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_takes_too_long_is_its_own_deadline() {
+    let room = Room::new();
+    let cases = room.write("cases.jsonl", r#"{"id":"a","prompt":"x"}"#);
+    let dir = room.arg("ledger");
+    let server = MockServer::start(Script::new([Step::StallBeforeHead])).await.expect("a port");
+    let url = server.url();
+    let more = ["--head", "200ms", "--attempts", "1", "--run", "r"];
+    cli(&run_args(&cases, &url, &dir, &more))
+        .await
+        .exits(0)
+        .complains("a: deadline (head) at ordinal 1");
+    let events = cli(&["log", &dir, "--events"]).await.exits(0).json();
+    let run = events.iter().find(|event| event["kind"] == "run").expect("a run");
+    assert_eq!(run["limits"]["head_us"], 200_000);
+    // Off unless given, and a change is listed.
+    let server = MockServer::start(Script::new([Step::Good])).await.expect("a port");
+    let url = server.url();
+    let off = room.arg("off");
+    cli(&run_args(&cases, &url, &off, &["--run", "r"])).await.exits(0);
+    cli(&run_args(&cases, &url, &off, &["--run", "r", "--head", "5s"]))
+        .await
+        .exits(0)
+        .says("head off to 5s");
 }

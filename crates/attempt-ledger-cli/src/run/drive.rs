@@ -1,9 +1,10 @@
 //! The calls of a run: so many at once, until they have ended or Ctrl-C stopped them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use attempt_ledger::{Attempt, AttemptState, Error, Stack};
-use attempt_ledger_core::{CaseId, Clock, Effect, ErrorCause, RunId, Slot, TransportKind};
+use attempt_ledger::{Attempt, AttemptState, CarryCase as _, Error, Stack};
+use attempt_ledger_core::{CaseId, Clock, Effect, ErrorCause, RunId, Slot, TransportKind, Verdict};
+use attempt_ledger_store::Ledger;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body::Body;
@@ -15,7 +16,7 @@ use tokio::{
 use tower::Service;
 
 use super::{cases::Case, progress::Progress};
-use crate::failure::Failure;
+use crate::{duration::shown, failure::Failure, logging};
 
 /// What every call of a run has in common.
 pub(super) struct Calls {
@@ -24,6 +25,39 @@ pub(super) struct Calls {
     pub(super) key: Option<HeaderValue>,
     pub(super) effect: Option<Effect>,
     pub(super) concurrency: usize,
+    /// The longest that one call can take.
+    pub(super) worst_case: Duration,
+}
+
+impl Calls {
+    fn slot(&self, case: &Case) -> Slot {
+        Slot::new(self.run.clone(), case.id.clone())
+    }
+
+    fn request(&self, case: &Case) -> Request<Full<Bytes>> {
+        let mut carried = attempt_ledger::Case::new(self.slot(case)).fixture(case.fixture);
+        if let Some(effect) = self.effect {
+            carried = carried.effect(effect);
+        }
+        let mut request = crate::request::chat(&self.uri, carried, case.body.clone());
+        if let Some(key) = &self.key {
+            request.headers_mut().insert(header::AUTHORIZATION, key.clone());
+        }
+        request
+    }
+
+    /// How many of the cases will be skipped, since they are finished for the same request: told
+    /// before, by what the call layer goes by.
+    pub(super) fn finished(&self, ledger: &Ledger, cases: &[Case]) -> usize {
+        let finished = |case: &&Case| {
+            let Some(state) = ledger.slot(&self.slot(case)) else { return false };
+            let Some((_, verdict, newest)) = state.newest_closed else { return false };
+            (state.frozen.is_some() || Verdict::is_content(verdict))
+                && newest.is_some()
+                && self.request(case).fingerprint(1) == newest
+        };
+        cases.iter().filter(finished).count()
+    }
 }
 
 /// How the driving ended.
@@ -120,10 +154,7 @@ where
                     break;
                 }
                 stopping = true;
-                progress.say(&format!(
-                    "stopping: nothing new is started, what is open ({}) is finished; once more lets go of it",
-                    open.len()
-                ));
+                progress.say(&stopping_after(open.len(), calls.worst_case));
             }
         }
     }
@@ -134,21 +165,31 @@ where
     driven
 }
 
+/// What the first Ctrl-C does, and what another would do.
+fn stopping_after(open: usize, worst_case: Duration) -> String {
+    let at_most = shown(worst_case);
+    match open {
+        1 => format!(
+            "stopping: 1 call goes on to its end (at most {at_most}); Ctrl-C again abandons it, and a first attempt stays without a grade"
+        ),
+        n => format!(
+            "stopping: {n} calls go on to their end (at most {at_most}); Ctrl-C again abandons them, and their first attempts stay without a grade"
+        ),
+    }
+}
+
 async fn one<S, B>(client: Stack<S>, calls: Arc<Calls>, case: Case) -> (CaseId, Ended)
 where
     Stack<S>: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Error>,
     B: Body<Error = Error> + Unpin,
 {
-    let slot = Slot::new(calls.run.clone(), case.id.clone());
-    let mut carried = attempt_ledger::Case::new(slot).fixture(case.fixture);
-    if let Some(effect) = calls.effect {
-        carried = carried.effect(effect);
-    }
-    let mut request = crate::request::chat(&calls.uri, carried, case.body);
-    if let Some(key) = &calls.key {
-        request.headers_mut().insert(header::AUTHORIZATION, key.clone());
-    }
-    let ended = match crate::request::call(client, request).await {
+    let result = crate::request::call(client, calls.request(&case)).await;
+    let call = match &result {
+        Ok(response) => Attempt::of(response).and_then(Attempt::call),
+        Err(error) => error.call(),
+    };
+    call.into_iter().for_each(logging::ended);
+    let ended = match result {
         Ok(response) => Ended::Called(match Attempt::of(&response) {
             Some(attempt) => told(attempt),
             None => "answered".to_owned(),
@@ -170,13 +211,16 @@ fn told(attempt: &Attempt) -> String {
     };
     let mut text = verdict.to_string();
     let detail = attempt.detail().unwrap_or_default();
+    let status = attempt.status().filter(|status| !(200..300).contains(status));
     let words = [
-        detail.kind.map(TransportKind::as_str),
-        detail.clock.map(Clock::as_str),
-        detail.cause.map(ErrorCause::as_str),
+        status.map(|status| status.to_string()),
+        detail.kind.map(|kind| TransportKind::as_str(kind).to_owned()),
+        detail.clock.map(|clock| Clock::as_str(clock).to_owned()),
+        detail.cause.filter(|cause| !is_plain(status, *cause)).map(|c| c.as_str().to_owned()),
     ];
-    for word in words.into_iter().flatten() {
-        text.push_str(&format!(" ({word})"));
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    if !words.is_empty() {
+        text.push_str(&format!(" ({})", words.join(", ")));
     }
     let first = attempt.ordinal().is_none_or(attempt_ledger_core::Ordinal::is_first);
     if let Some(ordinal) = attempt.ordinal() {
@@ -188,4 +232,35 @@ fn told(attempt: &Attempt) -> String {
         None => {}
     }
     text
+}
+
+/// Whether the status says the cause already.
+fn is_plain(status: Option<u16>, cause: ErrorCause) -> bool {
+    match status {
+        Some(401 | 403) => cause == ErrorCause::Auth,
+        Some(402) => cause == ErrorCause::Billing,
+        Some(429) => cause == ErrorCause::Throttled,
+        Some(400..=499) => cause == ErrorCause::Request,
+        Some(500..=599) => cause == ErrorCause::Server,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_where_the_status_leaves_it_open() {
+        assert!(is_plain(Some(401), ErrorCause::Auth));
+        assert!(!is_plain(Some(429), ErrorCause::Billing));
+        assert!(!is_plain(None, ErrorCause::Server));
+    }
+
+    #[test]
+    fn calls_that_go_on_are_counted_in_words() {
+        let said = |n| stopping_after(n, Duration::from_secs(60));
+        assert!(said(1).starts_with("stopping: 1 call goes on to its end (at most 1m); Ctrl-C"));
+        assert!(said(2).starts_with("stopping: 2 calls go on to their end (at most 1m); Ctrl-C"));
+    }
 }

@@ -6,7 +6,7 @@ mod progress;
 mod settings;
 mod target;
 
-use std::{collections::HashMap, io, time::Duration};
+use std::{collections::HashMap, io};
 
 use attempt_ledger::{
     ClientBuilder, ClientError, Contains, Exact, Grader as _, LedgerRetry, ScoreLayer, client,
@@ -19,9 +19,10 @@ use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
     args::{self, EffectArg, Grader},
+    duration::shown,
     failure::{Exit, Failure},
     ledger, logging,
-    out::{Out, Style},
+    out::{Out, Style, complain},
     report,
 };
 use cases::{Case, Common, Params};
@@ -56,7 +57,22 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     settings::same_fixtures(&folded, &run, &cases)?;
 
     let builder = builder(args, &ledger, &cases);
-    if_read(announce(args, &run, cases.len(), builder.worst_case(), out))?;
+    let calls = Calls {
+        run: run.clone(),
+        uri,
+        key,
+        effect: args.effect.map(|effect| match effect {
+            EffectArg::ReadOnly => Effect::ReadOnly,
+            EffectArg::Writes => Effect::Writes,
+        }),
+        concurrency: usize::try_from(args.concurrency).unwrap_or(usize::MAX),
+        worst_case: builder.worst_case(),
+    };
+    warn_of_no_grader(args, &cases);
+    // What an attempt was made of is gone on with; a run that is only planned begins.
+    let begun = folded.slots.iter().any(|view| view.slot.run == run);
+    let finished = begun.then(|| calls.finished(&ledger, &cases));
+    if_read(announce(args, &run, cases.len(), finished, &ledger, &builder, out))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let driven = runtime.map_err(no_runtime)?.block_on(async {
         let interrupts = Interrupts::listen()?;
@@ -67,16 +83,6 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
             .layer(logging::layer())
             .into_inner();
         let client = builder.build_through(&layers).map_err(no_client)?;
-        let calls = Calls {
-            run: run.clone(),
-            uri,
-            key,
-            effect: args.effect.map(|effect| match effect {
-                EffectArg::ReadOnly => Effect::ReadOnly,
-                EffectArg::Writes => Effect::Writes,
-            }),
-            concurrency: usize::try_from(args.concurrency).unwrap_or(usize::MAX),
-        };
         let driven = drive::drive(&client, calls, cases, interrupts).await;
         drop(client);
         // Where the ledger has failed the reason is told already.
@@ -127,14 +133,43 @@ fn if_read(told: Result<(), Failure>) -> Result<(), Failure> {
     }
 }
 
-/// What is about to happen, and how long it can take.
+/// Says that expected answers serve nothing, while there is still time to stop.
+fn warn_of_no_grader(args: &args::Run, cases: &[Case]) {
+    let expected = cases.iter().filter(|case| case.expected.is_some()).count();
+    if args.grader.is_some() || expected == 0 {
+        return;
+    }
+    let which = if expected == cases.len() {
+        "the cases have".to_owned()
+    } else {
+        format!("{expected} of {} cases have", cases.len())
+    };
+    complain(&format!(
+        "warning: {which} \"expected\", but no --grader is set: nothing will be graded, and answers are not kept to be graded later\n\
+         hint: stop with Ctrl-C, and give --grader exact or --grader contains\n"
+    ));
+}
+
+/// What is about to happen, and how long it can take; `finished` where the run goes on.
 fn announce(
     args: &args::Run,
     run: &RunId,
     cases: usize,
-    a_call: Duration,
+    finished: Option<usize>,
+    ledger: &Ledger,
+    builder: &ClientBuilder,
     out: &mut Out,
 ) -> Result<(), Failure> {
+    let a_call = builder.worst_case();
+    // The same sum without a grader tells what each adds.
+    let bare = client(ledger.clone()).budget(args.budget).score(ScoreLayer::none()).worst_case();
+    let parts = [
+        ("budget", args.budget),
+        ("ledger", bare.saturating_sub(args.budget)),
+        ("grader", a_call.saturating_sub(bare)),
+    ];
+    let parts = parts.iter().filter(|(_, part)| !part.is_zero());
+    let parts: Vec<_> = parts.map(|(name, part)| format!("{name} {}", shown(*part))).collect();
     let at_once = u32::max(1, args.concurrency);
     let rounds = u32::try_from(cases).unwrap_or(u32::MAX).div_ceil(at_once);
     let all = a_call.saturating_mul(rounds);
@@ -146,22 +181,29 @@ fn announce(
     writeln!(
         out,
         "worst case: {} a call, {} for all ({rounds} x {})",
-        crate::duration::shown(a_call),
-        crate::duration::shown(all),
-        crate::duration::shown(a_call)
+        shown(a_call),
+        shown(all),
+        shown(a_call)
     )?;
+    writeln!(out, "  {} a call: {}", shown(a_call), parts.join(", "))?;
+    if let Some(finished) = finished {
+        let left = cases.saturating_sub(finished);
+        writeln!(out, "going on with run {run}: {finished} finished, {left} left")?;
+    }
     writeln!(out)?;
     out.flush()
 }
 
 /// The report, and what was left undone.
 fn conclude(args: &args::Run, run: &RunId, driven: Driven, out: &mut Out) -> Result<Exit, Failure> {
-    if_read(tell(args, run, &driven, out))?;
+    let told = if_read(tell(args, run, &driven, out));
+    // What the ledger did not record comes first, whether the rest could be told or not.
     if let Some(error) = driven.ledger {
         return Err(Failure::of_ledger(&error).hint(
             "what was recorded stands; when the ledger is in order, the same command goes on",
         ));
     }
+    told?;
     let complete = driven.abandoned.is_empty() && driven.not_started == 0;
     Ok(if complete { Exit::Fine } else { Exit::Failed })
 }

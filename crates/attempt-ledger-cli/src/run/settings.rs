@@ -18,7 +18,11 @@ pub(super) const GATES: Gates = Gates { plain: GateKind::Whole, stream: GateKind
 const BATCH: usize = 32 << 10;
 
 pub(super) fn clocks(args: &args::Run) -> Clocks {
-    Clocks::default().idle(args.idle).total(args.total)
+    let clocks = Clocks::default().idle(args.idle).total(args.total);
+    match args.head {
+        Some(head) => clocks.head(head),
+        None => clocks,
+    }
 }
 
 /// The settings as the ledger holds them.
