@@ -63,6 +63,9 @@ impl IoFile for CountFile {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.sync_data()
     }
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
 }
 
 impl Io for CountIo {
@@ -74,6 +77,9 @@ impl Io for CountIo {
     }
     fn open_lock(&self, file: &Path) -> io::Result<File> {
         RealIo.open_lock(file)
+    }
+    fn is_at(&self, open: &File, path: &Path) -> io::Result<bool> {
+        RealIo.is_at(open, path)
     }
     fn open_read(&self, file: &Path) -> io::Result<Box<dyn IoRead>> {
         RealIo.open_read(file)

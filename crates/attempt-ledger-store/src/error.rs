@@ -28,6 +28,12 @@ pub enum StoreError {
         /// What the operating system said.
         cause: Arc<io::Error>,
     },
+    /// The ledger was changed by someone else while this writer had it open. Nothing more is
+    /// written, and nothing is acknowledged.
+    NotAlone {
+        /// The file that is not as the writer left it.
+        file: Arc<Path>,
+    },
     /// A thread panicked while it held the store.
     Poisoned,
     /// A grade was not accepted. That is recorded as `grade_refused`.
@@ -91,6 +97,11 @@ impl fmt::Display for StoreError {
             StoreError::Failed { action, file, .. } => write!(
                 f,
                 "the ledger could not {action} {}; it takes no more rows until it is opened anew",
+                file.display()
+            ),
+            StoreError::NotAlone { file } => write!(
+                f,
+                "{} was replaced or changed by another process while this one had the ledger open; it takes no more rows until it is opened anew",
                 file.display()
             ),
             StoreError::Poisoned => {

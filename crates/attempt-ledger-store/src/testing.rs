@@ -83,6 +83,8 @@ pub enum Call {
     List,
     /// [`Io::open_lock`]
     OpenLock,
+    /// [`Io::is_at`]
+    IsAt,
     /// [`Io::open_read`] and [`Io::open_read_direct`]
     OpenRead,
     /// [`Io::create_new`]
@@ -101,7 +103,7 @@ pub enum Call {
     Write,
     /// [`IoFile::sync_data`]
     Sync,
-    /// [`IoRead::size`]
+    /// [`IoRead::size`] and [`IoFile::size`]
     Size,
     /// [`IoRead::read_at`]
     Read,
@@ -250,6 +252,11 @@ impl Io for TestIo {
         self.inner.open_lock(file)
     }
 
+    fn is_at(&self, open: &File, path: &Path) -> io::Result<bool> {
+        self.call(Call::IsAt)?;
+        self.inner.is_at(open, path)
+    }
+
     fn open_read(&self, file: &Path) -> io::Result<Box<dyn IoRead>> {
         self.call(Call::OpenRead)?;
         Ok(Box::new(TestRead { inner: self.inner.open_read(file)?, io: self.clone() }))
@@ -324,6 +331,11 @@ impl IoFile for TestFile {
         self.io.note(Op::Sync(self.name.clone()));
         let skip = self.io.state().skip_syncs;
         if skip { Ok(()) } else { self.inner.sync_data() }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.io.call(Call::Size)?;
+        self.inner.size()
     }
 }
 

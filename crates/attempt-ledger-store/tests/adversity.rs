@@ -3,12 +3,20 @@
 
 mod common;
 
-use std::{fs, path::Path, process::Command, sync::Arc, sync::mpsc, thread, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::Command,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
-use attempt_ledger_core::{AttemptId, Note, Verdict};
+use attempt_ledger_core::{AttemptId, Note, Ordinal, Verdict};
 use attempt_ledger_store::{
-    Ledger,
-    file::{FileOptions, FileReader},
+    Ledger, StoreError,
+    file::{FileOptions, FileReader, OpenError},
     testing::{Call, Fault, Op, TestIo},
 };
 use common::*;
@@ -140,4 +148,89 @@ fn a_pipe_named_lock_is_not_waited_for() {
     thread::spawn(move || sender.send(reader.writer().is_err()));
     let refused = receiver.recv_timeout(Duration::from_secs(20));
     assert_eq!(refused, Ok(true), "it is no lock");
+}
+
+/// A directory with files of others and no ledger in it is not made one, and stays as it was.
+#[test]
+fn a_directory_of_others_does_not_become_a_ledger() {
+    let room = Room::new();
+    fs::create_dir(room.dir()).expect("made");
+    let own = format!("tmp-1-{:032x}", 2);
+    for name in ["lock", &own] {
+        fs::write(room.dir().join(name), "").expect("written");
+    }
+    let thesis = room.dir().join("thesis.txt");
+    fs::write(&thesis, "mine").expect("written");
+    let names = || {
+        let entries = fs::read_dir(room.dir()).expect("lists");
+        entries.map(|entry| entry.expect("entry").file_name()).collect::<BTreeSet<_>>()
+    };
+    let before = names();
+    let error = FileOptions::new(room.dir()).open().expect_err("no ledger");
+    assert!(matches!(&error, OpenError::Foreign { name, .. } if name == "thesis.txt"));
+    assert!(error.to_string().contains("\"thesis.txt\""), "{error}");
+    assert_eq!(names(), before);
+    fs::remove_file(thesis).expect("removed");
+    drop(open_file(&room.dir()));
+    read_clean(&room.dir());
+}
+
+/// A writer whose lock was taken away stops before it writes among the rows of the next one.
+#[tokio::test]
+async fn a_writer_that_is_not_alone_stops() {
+    let room = Room::new();
+    let first = open_file(&room.dir());
+    let mut right = attempt(&first, "a", Verdict::Ok).await;
+    fs::remove_file(room.dir().join("lock")).expect("removed");
+    let second = open_file(&room.dir());
+    let error = right.score(grade(right.attempt(), 0.5)).await.expect_err("it is not alone");
+    assert!(matches!(&error, StoreError::NotAlone { .. }), "{error}");
+    first.open(request("a")).await.expect_err("for good");
+    let (_right, ordinal) = second.open(request("a")).await.expect("opened");
+    assert_eq!(ordinal.map(Ordinal::get), Some(2));
+    drop((right, first, _right, second));
+    assert_eq!(ordinals(&read_clean(&room.dir()), "a"), [1, 2]);
+    assert_eq!(segments(&room.dir()).len(), 1, "and leaves no mark of a failed write");
+}
+
+/// Bytes that someone appended to the segment stop its writer, whoever has the lock.
+#[tokio::test]
+async fn a_segment_that_grew_stops_its_writer() {
+    let room = Room::new();
+    let ledger = open_file(&room.dir());
+    drop(attempt(&ledger, "a", Verdict::Ok).await);
+    ledger.flush().await.expect("flushed");
+    let path = segments(&room.dir()).pop().expect("a segment");
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, b"{\"v\":1"))
+        .expect("written");
+    let error = ledger.open(request("a")).await.expect_err("it is not alone");
+    assert!(matches!(&error, StoreError::NotAlone { file } if **file == *path), "{error}");
+    drop(ledger);
+    drop(open_file(&room.dir()));
+    read_clean(&room.dir());
+}
+
+/// Every directory that is made has its name synced, in the one above it; in the working directory,
+/// too.
+#[test]
+fn every_directory_that_is_made_is_synced() {
+    let room = Room::new();
+    let synced = |dir: &Path| {
+        let io = TestIo::new();
+        drop(FileOptions::new(dir).io(Arc::new(io.clone())).open().expect("opens"));
+        let ops = io.ops().into_iter();
+        let dirs = ops.take_while(|op| !matches!(op, Op::Create(_)));
+        dirs.filter_map(|op| if let Op::SyncDir(name) = op { Some(name) } else { None })
+            .collect::<Vec<_>>()
+    };
+    fs::create_dir(room.dir()).expect("made");
+    assert_eq!(synced(&room.dir().join("x/y/z")), ["y", "x", "ledger"]);
+    assert_eq!(synced(&room.dir().join("w")), ["ledger"]);
+    // All other tests name directories from the root on.
+    std::env::set_current_dir(room.dir()).expect("there");
+    assert_eq!(synced(Path::new("v")), [""], "the working directory has no name");
+    assert_eq!(synced(Path::new("q/r")), ["q", ""]);
 }

@@ -24,11 +24,19 @@ pub enum OpenError {
     Held {
         /// The directory.
         dir: Arc<Path>,
-        /// The writer, as the newest `session` row has it; `None` while it is still starting.
+        /// The writer, as the newest `session` row has it; `None` when that row is of a process of
+        /// this machine that is gone, since its writer is still starting.
         holder: Option<Holder>,
     },
     /// There is no ledger, and none was to be made.
     Missing(Arc<Path>),
+    /// There is no ledger, but there are files that are not a ledger's. Nothing was changed.
+    Foreign {
+        /// The directory.
+        dir: Arc<Path>,
+        /// One of the names in it.
+        name: String,
+    },
     /// Others than its owner may write to the directory.
     Writable {
         /// The directory.
@@ -87,9 +95,14 @@ impl fmt::Display for OpenError {
                 holder.since
             ),
             OpenError::Held { dir, holder: None } => {
-                write!(f, "ledger {} is held by a process that is starting", dir.display())
+                write!(f, "ledger {} is held by another process", dir.display())
             }
             OpenError::Missing(dir) => write!(f, "there is no ledger in {}", dir.display()),
+            OpenError::Foreign { dir, name } => write!(
+                f,
+                "{} is no ledger and holds {name:?}: name a directory that is new, empty or a ledger",
+                dir.display()
+            ),
             OpenError::Writable { dir, mode } => write!(
                 f,
                 "{} may be written by others than its owner (mode {:o}): take that right away (chmod go-w)",

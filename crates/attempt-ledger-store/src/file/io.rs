@@ -4,7 +4,7 @@ use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -27,6 +27,11 @@ pub trait Io: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// The operating system's; a symbolic link is one.
     fn open_lock(&self, file: &Path) -> io::Result<File>;
+    /// Whether `path` is still the name of the open file.
+    ///
+    /// # Errors
+    /// The operating system's; that nothing has the name is none.
+    fn is_at(&self, open: &File, path: &Path) -> io::Result<bool>;
     /// Opens a regular file for reading.
     ///
     /// # Errors
@@ -81,6 +86,11 @@ pub trait IoFile: fmt::Debug + Send {
     /// # Errors
     /// The operating system's.
     fn sync_data(&mut self) -> io::Result<()>;
+    /// Its length now.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn size(&self) -> io::Result<u64>;
 }
 
 /// A file that is read at any offset.
@@ -122,10 +132,8 @@ impl Io for RealIo {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir)? {
-            // A name that is not UTF-8 is none of ours.
-            if let Ok(name) = entry?.file_name().into_string() {
-                names.push(name);
-            }
+            // A name that is not UTF-8 is none of ours, and does not become one.
+            names.push(entry?.file_name().to_string_lossy().into_owned());
         }
         Ok(names)
     }
@@ -134,6 +142,15 @@ impl Io for RealIo {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         regular(options.custom_flags(careful()).open(file)?)
+    }
+
+    fn is_at(&self, open: &File, path: &Path) -> io::Result<bool> {
+        let open = open.metadata()?;
+        match fs::symlink_metadata(path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn open_read(&self, file: &Path) -> io::Result<Box<dyn IoRead>> {
@@ -221,6 +238,10 @@ impl IoFile for RealFile {
 
     fn sync_data(&mut self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
     }
 }
 

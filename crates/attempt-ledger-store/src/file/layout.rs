@@ -124,6 +124,8 @@ pub(crate) struct Listing {
     pub(crate) failed: Vec<String>,
     pub(crate) temporary: Vec<String>,
     pub(crate) has_format: bool,
+    /// The first name, in their order, that is none of the store's own.
+    pub(crate) foreign: Option<String>,
 }
 
 impl Listing {
@@ -139,6 +141,8 @@ impl Listing {
                 listing.failed.push(name);
             } else if is_temporary(&name) {
                 listing.temporary.push(name);
+            } else if name != LOCK && listing.foreign.as_ref().is_none_or(|first| name < *first) {
+                listing.foreign = Some(name);
             }
         }
         listing.segments.sort_unstable();

@@ -143,11 +143,18 @@ impl FileOptions {
             if !self.create {
                 return Err(OpenError::Missing(dir.into()));
             }
+            // Each directory that is made is a name in the one above it.
+            let mut above = Vec::new();
+            for parent in dir.ancestors().skip(1) {
+                let here = parent.as_os_str().is_empty();
+                above.push(if here { Path::new(".") } else { parent });
+                if here || parent.exists() {
+                    break;
+                }
+            }
             self.io.create_dir(dir).map_err(failed("create"))?;
-            if let Some(parent) = dir.parent() {
-                let here = Path::new(".");
-                let parent = if parent.as_os_str().is_empty() { here } else { parent };
-                self.io.sync_dir(parent).map_err(failed("sync the parent of"))?;
+            for parent in above {
+                self.io.sync_dir(parent).map_err(failed("sync a directory above"))?;
             }
         }
         let mode = fs::metadata(dir).map_err(failed("look at"))?.mode();
@@ -165,19 +172,27 @@ impl FileOptions {
     fn lock(&self) -> Result<File, OpenError> {
         let path = self.dir.join(LOCK);
         let failed = |cause| OpenError::io("lock", &path, cause);
-        if !self.create && !Listing::read(&*self.io, &self.dir)?.has_format {
-            return Err(OpenError::Missing(self.dir.as_path().into()));
+        let dir: Arc<Path> = self.dir.as_path().into();
+        let listing = Listing::read(&*self.io, &dir)?;
+        match listing.foreign {
+            _ if listing.has_format => {}
+            _ if !self.create => return Err(OpenError::Missing(dir)),
+            Some(name) if listing.segments.is_empty() => {
+                return Err(OpenError::Foreign { dir, name });
+            }
+            _ => {}
         }
-        let lock = self.io.open_lock(&path).map_err(failed)?;
         // A reader that asks whether there is a writer holds the lock for an instant.
         for _ in 0..20 {
-            if try_lock(&lock).map_err(failed)? {
+            let lock = self.io.open_lock(&path).map_err(failed)?;
+            if !try_lock(&lock).map_err(failed)? {
+                thread::park_timeout(Duration::from_millis(1));
+            } else if self.io.is_at(&lock, &path).map_err(failed)? {
                 return Ok(lock);
             }
-            thread::park_timeout(Duration::from_millis(1));
         }
         let holder = newest_session(&*self.io, &self.dir)?;
-        Err(OpenError::Held { dir: self.dir.as_path().into(), holder })
+        Err(OpenError::Held { dir, holder })
     }
 
     /// Reads the whole ledger and finds the place to go on at. The lock is held.

@@ -15,7 +15,7 @@ use attempt_ledger_core::{Digest, Event, FORMAT_VERSION, Sealed, Segment};
 use super::{
     Io, IoFile, OpenError,
     io::write_all,
-    layout::{Format, failed_name, segment_name, temporary_name},
+    layout::{Format, LOCK, failed_name, segment_name, temporary_name},
     line::{self, Chain, FrameError, MAX_ROW},
 };
 use crate::{
@@ -105,7 +105,7 @@ impl Appender {
                 answer.give(Err(failed.clone()));
                 continue;
             }
-            if let Err(error) = self.rotate_if_full() {
+            if let Err(error) = self.check_alone().and_then(|()| self.rotate_if_full()) {
                 self.fail(error);
                 continue;
             }
@@ -184,6 +184,21 @@ impl Appender {
         self.batch = batch;
     }
 
+    /// Nobody else writes: the lock that is held is the one that others would ask for, and the
+    /// segment has what was written to it. It costs two looks at the file system for each batch.
+    fn check_alone(&self) -> Result<(), StoreError> {
+        let (lock, file) = (self.dir.join(LOCK), &self.segment.path);
+        let there = self.io.is_at(&self.lock, &lock);
+        if !there.map_err(|cause| StoreError::failed("look at", &lock, cause))? {
+            return Err(StoreError::NotAlone { file: lock.into() });
+        }
+        let size = self.segment.file.size();
+        if size.map_err(|cause| StoreError::failed("look at", file, cause))? != self.segment.len {
+            return Err(StoreError::NotAlone { file: Arc::clone(file) });
+        }
+        Ok(())
+    }
+
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         if bytes.is_empty() {
             return Ok(());
@@ -224,7 +239,9 @@ impl Appender {
 
     /// Stops for good, and leaves a mark that tells the next writer to look at what is on disk.
     fn fail(&mut self, error: StoreError) {
-        if self.shared.failed.set(error).is_ok() {
+        // Where another writes, the mark would be about the other's rows.
+        let alone = !matches!(error, StoreError::NotAlone { .. });
+        if self.shared.failed.set(error).is_ok() && alone {
             // Best effort: where nothing can be written, neither can this.
             let _ = self.io.create_new(&self.dir.join(failed_name(self.chain.seq)));
         }
