@@ -286,3 +286,169 @@ async fn a_pause_longer_than_the_budget_hands_the_last_result_up() {
     let response = service.oneshot(chat("c")).await.expect("the result, not a cap");
     assert_eq!((response.status().as_u16(), started.elapsed()), (429, ms(10)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_arrived_is_taken_before_a_clock_is_asked() {
+    let ledger = Ledger::memory();
+    let head = sse(vec![DELTA.into(), Step::Wait(s(1)), FINISH.into(), DONE.into()]);
+    let service = once(&ledger, GateKind::Head, clocks().total(s(600)), head);
+    let mut body = service.oneshot(chat("c")).await.expect("head").into_body();
+    body.frame().await.expect("frame").expect("data");
+    // It asked, left, and came back long after both the frame and the idle clock were due.
+    assert!(timeout(ms(1), body.frame()).await.is_err());
+    sleep(s(60)).await;
+    assert_eq!(text(body).await.expect("no clock fired"), [FINISH, DONE].concat());
+    assert_eq!(verdicts(&ledger, "c"), ["ok"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_again_and_again_does_not_feed_the_idle_clock() {
+    let ledger = Ledger::memory();
+    let head = sse(vec![DELTA.into(), Step::Stall]);
+    let service = once(&ledger, GateKind::Head, clocks(), head);
+    let mut body = service.oneshot(chat("c")).await.expect("head").into_body();
+    body.frame().await.expect("frame").expect("data");
+    let started = Instant::now();
+    let error = loop {
+        if let Ok(frame) = timeout(ms(700), body.frame()).await {
+            break frame.expect("an end").expect_err("idle");
+        }
+    };
+    assert_eq!(started.elapsed(), s(5));
+    assert!(matches!(error.kind(), ErrorKind::Deadline { clock: Clock::Idle, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_ready_after_its_clock_loses_all_the_same() {
+    // Both are due at the same instant, and the inner service is asked first.
+    let (took, error, row) =
+        run(GateKind::Whole, clocks(), document("x", "stop").after(s(7))).await;
+    assert_eq!(took, s(7));
+    assert!(matches!(error, Some(ErrorKind::Deadline { clock: Clock::Head, .. })), "{error:?}");
+    assert_eq!((row.verdict, row.detail.clock), (Some(Verdict::Deadline), Some(Clock::Head)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_total_fires_when_it_is_before_the_head_clock_and_before_idle() {
+    let total = Clocks::default().head(s(50)).idle(s(50)).total(s(3));
+    for head in [document("x", "stop").after(s(100)), sse(vec![Step::Stall])] {
+        let (took, error, _) = run(GateKind::Head, total, head).await;
+        assert_eq!(took, s(3));
+        assert!(
+            matches!(error, Some(ErrorKind::Deadline { clock: Clock::Total, .. })),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_held_the_body_past_the_total_is_told_in_the_row() {
+    for ready in [true, false] {
+        let ledger = Ledger::memory();
+        let next = if ready { FINISH.into() } else { Step::Wait(s(100)) };
+        let head = sse(vec![DELTA.into(), next, FINISH.into()]);
+        let service = once(&ledger, GateKind::Head, clocks(), head);
+        let mut body = service.oneshot(chat("c")).await.expect("head").into_body();
+        body.frame().await.expect("frame").expect("data");
+        sleep(s(40)).await;
+        let error = body.collect().await.expect_err("held too long");
+        assert!(matches!(error.kind(), ErrorKind::HeldTooLong { .. }), "ready {ready}: {error}");
+        let detail = &rows(&ledger, "c")[0].detail;
+        assert_eq!(
+            (detail.clock, detail.limit_us, detail.by, detail.phase),
+            (Some(Clock::Total), Some(30_000_000), Some(Holder::Reader), Some(Phase::Body))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_body_is_closed_at_its_very_bound() {
+    let head = document("", "").status(400).body(vec![
+        Step::Data(vec![b'x'; 64 << 10].into()),
+        Step::Wait(s(1)),
+        "rest".into(),
+    ]);
+    let ledger = Ledger::memory();
+    let started = Instant::now();
+    let response =
+        once(&ledger, GateKind::Head, clocks(), head).oneshot(chat("c")).await.expect("a response");
+    assert_eq!((started.elapsed(), verdicts(&ledger, "c")), (ms(10), vec!["rejected"]));
+    assert_eq!(text(response.into_body()).await.expect("whole").len(), (64 << 10) + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_error_body_is_a_response_whose_body_breaks() {
+    let kind = std::io::ErrorKind::ConnectionReset;
+    let head = document("", "").status(500).body(vec!["{".into(), Step::Fail(kind)]);
+    for gate in [GateKind::Whole, GateKind::Head] {
+        let ledger = Ledger::memory();
+        let response = once(&ledger, gate, clocks(), head.clone())
+            .oneshot(chat("c"))
+            .await
+            .expect("a response");
+        assert_eq!(Attempt::of(&response).and_then(Attempt::verdict), Some(Verdict::ServerError));
+        let error = response.into_body().collect().await.expect_err("cut");
+        assert!(matches!(error.kind(), ErrorKind::Transport), "{error}");
+        let row = &rows(&ledger, "c")[0];
+        assert_eq!(row.detail.kind, Some(attempt_ledger_core::TransportKind::Reset), "noted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_breaks_after_its_stop_reason_is_whole_and_its_end_is_the_fault() {
+    let kind = std::io::ErrorKind::ConnectionReset;
+    for (steps, answered) in [
+        (vec![DELTA.into(), FINISH.into(), Step::Fail(kind)], true),
+        (vec![DELTA.into(), Step::Fail(kind)], false),
+    ] {
+        for gate in [GateKind::Whole, GateKind::Head] {
+            let ledger = Ledger::memory();
+            let service = once(&ledger, gate, clocks(), sse(steps.clone()));
+            let result = service.oneshot(chat("c")).await;
+            assert_eq!(result.is_ok(), answered || gate == GateKind::Head, "{gate:?}");
+            if let Ok(response) = result {
+                let error = response.into_body().collect().await.expect_err("the fault");
+                assert!(matches!(error.kind(), ErrorKind::Transport), "{error}");
+            }
+            let want = if answered { "ok" } else { "transport" };
+            assert_eq!(verdicts(&ledger, "c"), [want]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_times_of_a_stream_are_in_its_row() {
+    let head = sse(vec![
+        Step::Wait(s(1)),
+        ": ping\n\n".into(),
+        Step::Wait(s(1)),
+        DELTA.into(),
+        Step::Wait(s(1)),
+        DELTA.into(),
+        Step::Wait(s(1)),
+        ": ping\n\n".into(),
+        Step::Stall,
+    ]);
+    for gate in [GateKind::Whole, GateKind::Head] {
+        let (_, _, row) = run(gate, clocks(), head.clone()).await;
+        let times = [row.head_us, row.first_content_us, row.last_progress_us, row.end_us];
+        assert_eq!(times, [10_000, 2_010_000, 3_010_000, 9_010_000].map(Some), "{gate:?}");
+        assert_eq!(row.bytes, Some((2 * DELTA.len() + 2 * ": ping\n\n".len()) as u64));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_answer_has_its_gate_and_any_2xx_is_one() {
+    for (status, whole) in [(200, false), (201, false), (299, false), (500, true)] {
+        let ledger = Ledger::memory();
+        let layer = LedgerLayer::new(ledger.clone()).clocks(clocks());
+        let head = sse(vec![DELTA.into(), Step::Wait(s(1)), FINISH.into()]).status(status);
+        let call = CallLayer::new().attempts(1);
+        let inner = Frames::new([head]);
+        let service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, inner);
+        let started = Instant::now();
+        service.oneshot(chat("c")).await.expect("a response");
+        let after = if whole { s(1) } else { s(0) };
+        assert_eq!(started.elapsed(), after + ms(10), "a stream passes: {status}");
+    }
+}

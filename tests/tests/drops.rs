@@ -231,3 +231,20 @@ async fn no_moment_of_a_drop_leaves_a_row_open() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_row_says_who_let_go_and_where() {
+    use attempt_ledger_core::{AfterStop, Holder, Phase};
+    let told = |row: &AttemptRow| (row.detail.by, row.detail.phase, row.detail.after_stop);
+    let ledger = slow_ledger(ms(ACK), FailAt::Never);
+    let (_, rows) = drop_future(&ledger, GateKind::Whole, document("hello", "stop"), 3).await;
+    assert_eq!(told(&rows[0]), (Some(Holder::Caller), Some(Phase::Open), None));
+    let ledger = Ledger::memory();
+    let (_, rows) = drop_future(&ledger, GateKind::Whole, document("hello", "stop"), 5).await;
+    assert_eq!(told(&rows[0]), (Some(Holder::Caller), Some(Phase::Head), None));
+    let stream = || sse(vec![D1.into(), FINISH.into(), DONE.into()]);
+    let row = drop_body(&Ledger::memory(), stream(), 1).await;
+    assert_eq!(told(&row), (Some(Holder::Reader), Some(Phase::Body), None));
+    let row = drop_body(&Ledger::memory(), stream(), 2).await;
+    assert_eq!(told(&row), (Some(Holder::Reader), None, Some(AfterStop::Dropped)));
+}

@@ -247,6 +247,7 @@ async fn a_failing_grader_leaves_the_row_ungraded() {
                 "hangs" => std::future::pending().await,
                 "nan" => Ok(f64::NAN),
                 "infinite" => Ok(f64::INFINITY),
+                "below" => Ok(-0.5),
                 _ => Ok(1.5),
             }
         })
@@ -258,10 +259,11 @@ async fn a_failing_grader_leaves_the_row_ungraded() {
         ("nan", Some(RefusedWhy::NotFinite)),
         ("infinite", Some(RefusedWhy::NotFinite)),
         ("range", Some(RefusedWhy::OutOfRange)),
+        ("below", Some(RefusedWhy::OutOfRange)),
     ] {
         let ledger = Ledger::memory();
         let inner = Frames::new([document("hello", "stop")]);
-        let score = ScoreLayer::configure(grade_with(what)).limit(s(30)).build();
+        let score = ScoreLayer::new(grade_with(what));
         let layer = LedgerLayer::new(ledger.clone());
         let started = tokio::time::Instant::now();
         let service = stack(CallLayer::new(), LedgerRetry::new(), score, layer, inner);
@@ -342,28 +344,33 @@ async fn without_a_call_the_cause_is_unknown() {
     assert!(rows(&ledger, "c").iter().all(|r| r.cause == Cause::Unknown && r.call.is_none()));
 }
 
+/// Repeats whatever happened, after a pause.
+#[derive(Clone)]
+struct Forever(std::time::Duration);
+
+impl<B, E> tower::retry::Policy<http::Request<Body>, Response<B>, E> for Forever {
+    type Future = tokio::time::Sleep;
+
+    fn retry(
+        &mut self,
+        _: &mut http::Request<Body>,
+        _: &mut Result<Response<B>, E>,
+    ) -> Option<Self::Future> {
+        Some(tokio::time::sleep(self.0))
+    }
+
+    fn clone_request(&mut self, request: &http::Request<Body>) -> Option<http::Request<Body>> {
+        Some(request.clone())
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_retries_everything_ends_at_the_cap() {
-    #[derive(Clone)]
-    struct Forever;
-    impl<B, E> tower::retry::Policy<http::Request<Body>, Response<B>, E> for Forever {
-        type Future = std::future::Ready<()>;
-        fn retry(
-            &mut self,
-            _: &mut http::Request<Body>,
-            _: &mut Result<Response<B>, E>,
-        ) -> Option<Self::Future> {
-            Some(std::future::ready(()))
-        }
-        fn clone_request(&mut self, request: &http::Request<Body>) -> Option<http::Request<Body>> {
-            Some(request.clone())
-        }
-    }
     let run = async |call: CallLayer, inner: Frames| {
         let ledger = Ledger::memory();
         let service = tower::ServiceBuilder::new()
             .layer(call)
-            .layer(tower::retry::RetryLayer::new(Forever))
+            .layer(tower::retry::RetryLayer::new(Forever(ms(0))))
             .layer(LedgerLayer::new(ledger.clone()))
             .service(inner);
         (service.oneshot(chat("c")).await.expect_err("capped"), ledger)
@@ -541,4 +548,622 @@ async fn the_open_event_comes_first_and_every_attempt_has_both() {
     assert_eq!(opened.effect, Effect::ReadOnly);
     assert_eq!(opened.wire.as_str(), "openai-chat");
     assert_eq!(opened.limits.idle_us, Some(5_000_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_error_ends_the_call_whatever_the_policy() {
+    for (fail, calls) in [
+        (FailAt::Kind("opened", 1), 0),
+        (FailAt::Kind("closed", 1), 1),
+        (FailAt::Once("closed", 1), 1),
+    ] {
+        for head in [
+            document("hello", "stop"),
+            document("", "").status(500),
+            error_after(ms(1), std::io::ErrorKind::ConnectionReset),
+        ] {
+            let ledger = slow_ledger(ms(1), fail);
+            let inner = Frames::new([head]);
+            let service = tower::ServiceBuilder::new()
+                .layer(CallLayer::new().attempts(9))
+                .layer(tower::retry::RetryLayer::new(Forever(ms(0))))
+                .layer(LedgerLayer::new(ledger))
+                .service(inner.clone());
+            let error = service.oneshot(chat("c")).await.expect_err("no ledger");
+            assert!(error.is_ledger(), "{fail:?}: {error}");
+            assert_eq!(inner.calls(), calls, "{fail:?}");
+        }
+    }
+    // Without a call it is the policy that stops.
+    let inner = Frames::new([document("", "").status(500)]);
+    let service = tower::ServiceBuilder::new()
+        .layer(tower::retry::RetryLayer::new(LedgerRetry::new()))
+        .layer(LedgerLayer::new(slow_ledger(ms(1), FailAt::Once("closed", 1))))
+        .service(inner.clone());
+    let error = service.oneshot(chat("c")).await.expect_err("no ledger");
+    assert!(error.is_ledger(), "{error}");
+    assert_eq!(inner.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_fixture_is_refused_even_where_outages_are_not() {
+    let ledger = Ledger::memory();
+    let inner = Frames::new([document("hello", "stop")]);
+    let layer = LedgerLayer::new(ledger.clone()).on_ledger_error(OnLedgerError::GoOn);
+    let mut service = stack(CallLayer::new(), LedgerRetry::new(), score(), layer, inner.clone());
+    let with = |fixture: &[u8]| {
+        with_case(Case::new(slot("c")).fixture(attempt_ledger_core::Digest::of(fixture)))
+    };
+    service.ready().await.expect("ready").call(with(b"one")).await.expect("answer");
+    let error = service.ready().await.expect("ready").call(with(b"two")).await.expect_err("other");
+    assert!(error.is_ledger(), "{error}");
+    assert_eq!(inner.calls(), 1, "the request is wrong, not the ledger out of order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_goes_by_while_opening_sends_nothing() {
+    let ledger = slow_ledger(s(4), FailAt::Never);
+    let inner = Frames::new([document("hello", "stop")]);
+    let call = CallLayer::new().budget(s(3));
+    let layer = LedgerLayer::new(ledger.clone());
+    let service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, inner.clone());
+    let error = service.oneshot(chat("c")).await.expect_err("capped");
+    assert!(matches!(error.kind(), ErrorKind::Capped(attempt_ledger::Cap::Budget(_))), "{error}");
+    assert_eq!(inner.calls(), 0);
+    let row = &rows(&ledger, "c")[0];
+    assert_eq!((row.verdict, row.remote), (Some(Verdict::Abandoned), Some(Remote::NotReached)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_budget_cancels_no_acknowledgement_and_no_grade() {
+    for (ledger, budget) in
+        [(Ledger::memory(), ms(400)), (slow_ledger(ms(300), FailAt::Never), ms(400))]
+    {
+        let layer = LedgerLayer::new(ledger.clone());
+        let inner = Frames::new([document("hello", "stop")]);
+        let call = CallLayer::new().budget(budget);
+        let service = stack(call, LedgerRetry::new(), score(), layer, inner);
+        let response = service.oneshot(chat("c")).await.expect("the answer came within the budget");
+        assert!(Attempt::of(&response).expect("attempt").is_recorded());
+        assert_eq!(rows(&ledger, "c")[0].score, Some(1.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_ends_within_a_pause_ends_the_call_then() {
+    let ledger = Ledger::memory();
+    let service = tower::ServiceBuilder::new()
+        .layer(CallLayer::new().budget(s(10)))
+        .layer(tower::retry::RetryLayer::new(Forever(s(1_000))))
+        .layer(LedgerLayer::new(ledger.clone()))
+        .service(Frames::new([document("hello", "stop")]));
+    let started = tokio::time::Instant::now();
+    let error = service.oneshot(chat("c")).await.expect_err("capped");
+    assert!(matches!(error.kind(), ErrorKind::Capped(attempt_ledger::Cap::Budget(_))), "{error}");
+    assert_eq!(started.elapsed(), s(10));
+    assert_eq!(rows(&ledger, "c").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_acknowledgement_is_awaited_for_ten_seconds() {
+    for (kind, took) in [("closed", s(10)), ("scored", ms(700) + s(10))] {
+        for head in [document("hello", "stop"), sse(vec![ANSWER.into(), DONE.into()])] {
+            let ledger = slow_ledger(ms(0), FailAt::Silent(kind));
+            let layer = LedgerLayer::new(ledger.clone()).gates(WHOLE);
+            let service =
+                stack(CallLayer::new(), LedgerRetry::new(), score(), layer, Frames::new([head]));
+            let started = tokio::time::Instant::now();
+            let result = service.oneshot(chat("c")).await;
+            let elapsed = started.elapsed();
+            assert!(elapsed >= took && elapsed <= took + ms(30), "{kind}: {elapsed:?}");
+            match result {
+                Ok(response) => {
+                    assert_eq!(kind, "scored");
+                    assert_eq!(Attempt::of(&response).and_then(Attempt::grade), None);
+                }
+                Err(error) => assert!(kind == "closed" && error.is_ledger(), "{error}"),
+            }
+        }
+    }
+}
+
+const ANSWER: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}]}\n\n";
+const DONE: &str = "data: [DONE]\n\n";
+const WHOLE: Gates = Gates { plain: GateKind::Whole, stream: GateKind::Whole };
+
+#[tokio::test(start_paused = true)]
+async fn a_streams_end_is_not_given_when_its_row_was_not_recorded() {
+    for choice in [OnLedgerError::Fail, OnLedgerError::GoOn] {
+        let ledger = slow_ledger(ms(1), FailAt::Once("closed", 1));
+        let layer = LedgerLayer::new(ledger.clone()).on_ledger_error(choice);
+        let inner = Frames::new([sse(vec![ANSWER.into(), DONE.into()])]);
+        let mut service = stack(CallLayer::new(), LedgerRetry::new(), score(), layer, inner);
+        let response = service.ready().await.expect("ready").call(chat("c")).await.expect("head");
+        let attempt = Attempt::of(&response).expect("attempt").clone();
+        let mut body = response.into_body();
+        let mut seen = String::new();
+        let error = loop {
+            match http_body_util::BodyExt::frame(&mut body).await {
+                Some(Ok(frame)) => {
+                    seen.push_str(&String::from_utf8_lossy(frame.data_ref().expect("data")));
+                }
+                Some(Err(error)) => break Some(error),
+                None => break None,
+            }
+        };
+        match choice {
+            OnLedgerError::Fail => {
+                assert!(error.expect("the reader is told").is_ledger());
+                assert_eq!(seen, ANSWER, "and the end is not given");
+            }
+            _ => {
+                assert!(error.is_none());
+                assert_eq!(seen, [ANSWER, DONE].concat());
+            }
+        }
+        assert!(!attempt.is_recorded());
+        assert_eq!(attempt.grade(), None);
+        service.ready().await.expect("ready").call(chat("d")).await.expect("answer");
+        let counted: u64 = folded(&ledger).unrecorded.values().sum();
+        assert_eq!(counted, u64::from(choice == OnLedgerError::GoOn));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_unrecorded_are_counted_once_and_under_their_run() {
+    for head in [document("hello", "stop"), error_after(ms(1), std::io::ErrorKind::ConnectionReset)]
+    {
+        let ledger = slow_ledger(ms(1), FailAt::Once("closed", 1));
+        let layer = LedgerLayer::new(ledger.clone()).on_ledger_error(OnLedgerError::GoOn);
+        let call = CallLayer::new().attempts(1);
+        let mut service =
+            stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, Frames::new([head]));
+        for case in ["a", "b", "c"] {
+            let _ = service.ready().await.expect("ready").call(chat(case)).await;
+        }
+        let unrecorded: Vec<_> = folded(&ledger).unrecorded.into_iter().collect();
+        assert_eq!(unrecorded, [(Some(slot("a").run), 1)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_recorded_is_not_graded() {
+    let graded = Arc::new(AtomicUsize::new(0));
+    let counting = || {
+        let graded = graded.clone();
+        ScoreLayer::new(GraderFn::new("counts", "1", move |_: GradeInput| {
+            graded.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<f64, attempt_ledger::BoxError>(1.0) }
+        }))
+    };
+    // Waited for, and with a reader who leaves before the acknowledgement.
+    for patience in [s(60), ms(20)] {
+        let ledger = slow_ledger(ms(1), FailAt::Silent("closed"));
+        let layer = LedgerLayer::new(ledger.clone()).on_ledger_error(OnLedgerError::GoOn);
+        let inner = Frames::new([document("hello", "stop")]);
+        let service = stack(CallLayer::new(), LedgerRetry::new(), counting(), layer, inner);
+        let _ = tokio::time::timeout(patience, service.oneshot(chat("c"))).await;
+        tokio::time::sleep(s(60)).await;
+        assert_eq!(graded.load(Ordering::SeqCst), 0, "{patience:?}");
+    }
+    let ledger = slow_ledger(ms(1), FailAt::Once("closed", 1));
+    let inner = Frames::new([sse(vec![ANSWER.into(), Step::Stall])]);
+    let service =
+        stack(CallLayer::new(), LedgerRetry::new(), counting(), LedgerLayer::new(ledger), inner);
+    let mut body = service.oneshot(chat("c")).await.expect("head").into_body();
+    http_body_util::BodyExt::frame(&mut body).await.expect("frame").expect("data");
+    drop(body);
+    tokio::time::sleep(s(60)).await;
+    assert_eq!(graded.load(Ordering::SeqCst), 0, "its close failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grade_that_was_not_recorded_is_not_shown() {
+    let ledger = slow_ledger(ms(1), FailAt::Kind("scored", 1));
+    let inner = Frames::new([document("hello", "stop")]);
+    let response = default_stack(&ledger, inner).oneshot(chat("c")).await.expect("answer");
+    assert_eq!(Attempt::of(&response).and_then(Attempt::grade), None);
+    assert_eq!(rows(&ledger, "c")[0].score, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_graded_is_ordinal_one_and_what_was_asked_for() {
+    let graded = Arc::new(AtomicUsize::new(0));
+    let grader = || {
+        let graded = graded.clone();
+        GraderFn::new("counts", "7", move |_: GradeInput| {
+            graded.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<f64, attempt_ledger::BoxError>(0.25) }
+        })
+    };
+    let run = async |score: ScoreLayer| {
+        let ledger = Ledger::memory();
+        let inner = Frames::new([document("hel", "stop"), document("hello", "length")]);
+        let retry = LedgerRetry::new().retry_on([Verdict::Ok]);
+        let layer = LedgerLayer::new(ledger.clone());
+        stack(CallLayer::new(), retry, score, layer, inner)
+            .oneshot(chat("c"))
+            .await
+            .expect("answer");
+        let folded = folded(&ledger);
+        assert!(folded.refused.is_empty(), "nothing was tried that the ledger refuses");
+        let grades: Vec<_> = folded.rows.iter().map(|r| (r.score, r.diagnostic)).collect();
+        (grades, folded.rows[0].grade.clone(), graded.swap(0, Ordering::SeqCst))
+    };
+    let (grades, by, count) = run(ScoreLayer::new(grader())).await;
+    assert_eq!((grades, count), (vec![(Some(0.25), None), (None, None)], 1));
+    let by = by.expect("a grade");
+    assert_eq!((by.grader.as_str(), by.version.as_str()), ("counts", "7"));
+    let (grades, _, count) = run(ScoreLayer::configure(grader()).diagnostics(true).build()).await;
+    assert_eq!((grades, count), (vec![(Some(0.25), None), (None, Some(0.25))], 2));
+    let narrowed = ScoreLayer::configure(grader()).diagnostics(true).verdicts([Verdict::Truncated]);
+    let (grades, _, count) = run(narrowed.build()).await;
+    assert_eq!((grades, count), (vec![(None, None), (None, Some(0.25))], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grader_that_calls_through_the_whole_stack_does_not_grade_itself() {
+    let ledger = Ledger::memory();
+    let inner = Frames::new([document("hello", "stop")]);
+    type Whole = Stack<Frames>;
+    let client: Arc<std::sync::OnceLock<Whole>> = Arc::default();
+    let (through, graded) = (client.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = graded.clone();
+    let grader = GraderFn::new("judge", "1", move |input: GradeInput| {
+        let client = through.get().expect("set").clone();
+        let nth = count.fetch_add(1, Ordering::SeqCst);
+        let call: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+            if nth < 3 {
+                let request = with_case(Case::new(input.slot.role(Role::Grader)));
+                client.oneshot(request).await?;
+            }
+            Ok::<f64, attempt_ledger::BoxError>(0.5)
+        });
+        call
+    });
+    let score = ScoreLayer::configure(grader).diagnostics(true).build();
+    let layer = LedgerLayer::new(ledger.clone());
+    let service = stack(CallLayer::new(), LedgerRetry::new(), score, layer, inner);
+    assert!(client.set(service.clone()).is_ok());
+    service.oneshot(chat("c")).await.expect("answer");
+    let folded = folded(&ledger);
+    let seen: Vec<_> = folded.rows.iter().map(|r| (r.role, r.score)).collect();
+    assert_eq!(seen, [(Role::Subject, Some(0.5)), (Role::Grader, None)]);
+    assert_eq!((graded.load(Ordering::SeqCst), folded.refused.len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_three_attempts_and_nine_hundred_seconds_unless_told() {
+    let ledger = Ledger::memory();
+    let inner = Frames::new([document("hello", "stop")]);
+    let mut ids = Vec::new();
+    for call in [CallLayer::new(), CallLayer::default(), CallLayer::new().attempts(0)] {
+        let layer = LedgerLayer::new(ledger.clone());
+        let service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, inner.clone());
+        let response = service.oneshot(chat("c")).await.expect("answer");
+        let call = call_of(&response);
+        ids.push((call.max_attempts(), call.budget(), Some(call.id())));
+    }
+    let limits: Vec<_> = ids.iter().map(|(n, budget, _)| (*n, budget.as_secs())).collect();
+    assert_eq!(limits, [(3, 900), (3, 900), (1, 900)]);
+    let recorded: Vec<_> = rows(&ledger, "c").iter().map(|row| row.call).collect();
+    assert_eq!(recorded, ids.iter().map(|(_, _, id)| *id).collect::<Vec<_>>());
+    assert!(ids[0].2 != ids[1].2 && ids[1].2 != ids[2].2, "each call has an id of its own");
+    assert_eq!(rows(&ledger, "c")[0].limits.budget_us, Some(900_000_000));
+    assert_eq!(score().limit(), s(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_calls_summary_says_what_became_of_its_attempts() {
+    let summary = async |heads: Vec<Head>, retry: LedgerRetry| {
+        let layer = LedgerLayer::new(Ledger::memory());
+        let service = stack(CallLayer::new(), retry, ScoreLayer::none(), layer, Frames::new(heads));
+        let response = service.oneshot(chat("c")).await.expect("a response");
+        let call = call_of(&response);
+        (call.survivor().map(|o| o.get()), call.recovered(), call.remote_unknown())
+    };
+    let good = || document("hello", "stop");
+    let failed = || document("", "").status(500);
+    let streaming = || sse(vec![ANSWER.into(), DONE.into()]);
+    let plain = LedgerRetry::new;
+    assert_eq!(summary(vec![good()], plain()).await, (Some(1), false, false));
+    assert_eq!(summary(vec![failed(), good()], plain()).await, (Some(2), true, true));
+    assert_eq!(summary(vec![failed()], plain()).await, (None, false, true));
+    assert_eq!(summary(vec![streaming()], plain()).await, (Some(1), false, false));
+    let disliked = LedgerRetry::new().retry_on([Verdict::Ok]);
+    assert_eq!(summary(vec![good()], disliked.clone()).await, (Some(3), false, false));
+    // Content, then a fault: the newest content survives, and the call did not recover.
+    assert_eq!(summary(vec![good(), failed()], disliked).await, (Some(1), false, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_finished_by_its_score_or_by_content_and_by_nothing_else() {
+    let again = async |score: ScoreLayer, heads: Vec<Head>, calls: usize| {
+        let ledger = Ledger::memory();
+        let call = CallLayer::new().attempts(1).skip_finished(ledger.clone());
+        let layer = LedgerLayer::new(ledger.clone());
+        let inner = Frames::new(heads);
+        let mut service = stack(call, LedgerRetry::new(), score, layer, inner.clone());
+        let plain = stack(
+            CallLayer::new().attempts(1),
+            LedgerRetry::new(),
+            ScoreLayer::none(),
+            LedgerLayer::new(ledger),
+            inner.clone(),
+        );
+        let _ = service.ready().await.expect("ready").call(chat("c")).await;
+        for _ in 1..calls {
+            let _ = plain.clone().oneshot(chat("c")).await;
+        }
+        match service.ready().await.expect("ready").call(chat("c")).await {
+            Err(error) => match error.kind() {
+                ErrorKind::Finished(finished) => Some(finished.score),
+                other => panic!("{other:?}"),
+            },
+            Ok(_) => None,
+        }
+    };
+    let good = || document("hello", "stop");
+    let failed = || document("", "").status(500);
+    assert_eq!(again(ScoreLayer::none(), vec![good()], 1).await, Some(None), "content, no grade");
+    assert_eq!(again(score(), vec![good()], 1).await, Some(Some(1.0)), "frozen");
+    assert_eq!(again(score(), vec![failed()], 1).await, None, "a fault is no end");
+    assert_eq!(again(score(), vec![good(), failed()], 2).await, Some(Some(1.0)), "frozen stays");
+    assert_eq!(again(ScoreLayer::none(), vec![good(), failed()], 2).await, None);
+    assert_eq!(again(ScoreLayer::none(), vec![failed(), good()], 2).await, Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_shapes_the_output_shapes_the_fingerprint() {
+    let ledger = Ledger::memory();
+    let inner = Frames::new([document("hello", "stop")]);
+    let call = CallLayer::new().skip_finished(ledger.clone());
+    let layer = LedgerLayer::new(ledger.clone());
+    let mut service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, inner);
+    let second = || with_case(Case::new(slot("c").epoch(2)));
+    let mut header = chat("header");
+    header.headers_mut().insert("anthropic-beta", http::HeaderValue::from_static("x"));
+    let mut query = chat("query");
+    *query.uri_mut() =
+        http::Uri::from_static("http://user:pass@model.test/v1/chat/completions?seed=1");
+    for request in [chat("c"), second(), header, query] {
+        service.ready().await.expect("ready").call(request).await.expect("answer");
+    }
+    let all = folded(&ledger).rows;
+    let prints: std::collections::BTreeSet<_> =
+        all.iter().map(|row| row.fingerprint.expect("known").to_string()).collect();
+    assert_eq!(prints.len(), 4, "epoch, header and query count");
+    assert!(all.iter().all(|row| row.host.as_deref() == Some("model.test")), "never userinfo");
+    let error = service.ready().await.expect("ready").call(second()).await.expect_err("finished");
+    assert!(error.is_finished(), "the same epoch is the same request");
+}
+
+/// A request body in pieces, which does not tell its end before it is polled.
+struct Pieces(std::collections::VecDeque<bytes::Bytes>);
+
+impl http_body::Body for Pieces {
+    type Data = bytes::Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::io::Error>>> {
+        std::task::Poll::Ready(self.0.pop_front().map(|piece| Ok(http_body::Frame::data(piece))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_body_has_its_fingerprint_once_it_is_sent_and_counts_as_a_write() {
+    use attempt_ledger::HashWhileSent;
+    use http_body_util::{BodyExt as _, Full};
+    let answer = || async {
+        let json = r#"{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}"#;
+        Ok::<_, std::io::Error>(Response::new(Body::from(json)))
+    };
+    let text = bare().into_body().collect().await.expect("body").to_bytes();
+    let ledger = Ledger::memory();
+    // Read to its end, or only to its last byte, after which its sender may not ask again.
+    for (case, poll_past_the_end) in [("past", true), ("flag", false)] {
+        let service =
+            tower::ServiceBuilder::new().layer(LedgerLayer::new(ledger.clone())).service_fn(
+                move |request: http::Request<HashWhileSent<Full<bytes::Bytes>>>| async move {
+                    let mut body = request.into_body();
+                    while let Some(frame) = body.frame().await {
+                        frame.expect("sent");
+                        if !poll_past_the_end {
+                            break;
+                        }
+                    }
+                    answer().await
+                },
+            );
+        let request = chat(case).map(HashWhileSent::new);
+        service.oneshot(request).await.expect("answer");
+    }
+    let service = tower::ServiceBuilder::new().layer(LedgerLayer::new(ledger.clone())).service_fn(
+        move |request: http::Request<HashWhileSent<_>>| async move {
+            request.into_body().collect().await.expect("sent");
+            answer().await
+        },
+    );
+    let halves = [text.slice(..9), text.slice(9..)];
+    let other = [text.slice(..9), text.slice(8..)];
+    for (case, pieces) in [("halves", halves), ("other", other)] {
+        let request = chat(case).map(|_| HashWhileSent::new(Pieces(pieces.into())));
+        service.clone().oneshot(request).await.expect("answer");
+    }
+    let row = |case| rows(&ledger, case).remove(0);
+    let print = row("past").fingerprint.expect("sent");
+    for case in ["past", "flag", "halves"] {
+        assert_eq!(
+            (row(case).fingerprint, row(case).effect),
+            (Some(print), Effect::Writes),
+            "{case}"
+        );
+    }
+    assert!(row("other").fingerprint.is_some_and(|other| other != print), "every byte counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_idempotency_key_is_marked_sensitive() {
+    let service = tower::ServiceBuilder::new()
+        .layer(LedgerLayer::new(Ledger::memory()))
+        .service_fn(|request: http::Request<Body>| async move {
+            let key = &request.headers()["idempotency-key"];
+            assert!(key.is_sensitive() && key == "key-1");
+            Ok::<_, std::io::Error>(Response::new(Body::default()))
+        });
+    let case = Case::new(slot("c")).idempotency_key("key-1").expect("header value");
+    service.oneshot(with_case(case)).await.expect("sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let inner = tower::limit::ConcurrencyLimit::new(Frames::new([document("hello", "stop")]), 1);
+    let service =
+        tower::ServiceBuilder::new().layer(LedgerLayer::new(Ledger::memory())).service(inner);
+    service.oneshot(chat("c")).await.expect("answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_builders_automatic_cases_are_each_their_own() {
+    let ledger = Ledger::memory();
+    let client = attempt_ledger::client(ledger.clone())
+        .automatic_cases(slot("c").run)
+        .build_on(Frames::new([document("hello", "stop")]));
+    for request in [bare(), bare(), chat("named")] {
+        client.clone().oneshot(request).await.expect("answer");
+    }
+    let all = folded(&ledger).rows;
+    assert!(all.iter().all(|row| row.ordinal.is_some_and(|o| o.is_first())));
+    let cases: std::collections::BTreeSet<_> = all.iter().map(|row| row.case.clone()).collect();
+    assert_eq!(cases.len(), 3);
+    assert_eq!(rows(&ledger, "named").len(), 1, "a named case keeps its slot");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_being_read_is_never_repeated() {
+    let inner = Frames::new([sse(vec![ANSWER.into(), Step::Wait(s(1)), DONE.into()])]);
+    let layer = LedgerLayer::new(Ledger::memory());
+    let retry = LedgerRetry::new().retry_on([Verdict::Ok]).grade_below(2.0);
+    let service = stack(CallLayer::new(), retry, score(), layer, inner.clone());
+    service.oneshot(chat("c")).await.expect("head");
+    assert_eq!(inner.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_is_repeated_only_below_the_threshold_and_only_when_it_has_a_grade() {
+    for (threshold, score, calls) in
+        [(0.25, score(), 1), (0.26, score(), 3), (0.26, ScoreLayer::none(), 1)]
+    {
+        let inner = Frames::new([document("hel", "stop")]);
+        let retry = LedgerRetry::new().grade_below(threshold);
+        let layer = LedgerLayer::new(Ledger::memory());
+        stack(CallLayer::new(), retry, score, layer, inner.clone())
+            .oneshot(chat("c"))
+            .await
+            .expect("answer");
+        assert_eq!(inner.calls(), calls, "{threshold}");
+    }
+    let retry = LedgerRetry::new().retry_on([Verdict::Empty, Verdict::Rejected, Verdict::Deadline]);
+    assert_eq!(retry.retried_verdicts(), [Verdict::Empty], "faults are the table's");
+}
+
+/// How long a call of two or three attempts takes, over many calls: the least and the most of its
+/// pauses.
+async fn pauses(retry: &LedgerRetry, head: &Head, attempts: u32) -> (f64, f64) {
+    let mut seen: Vec<f64> = Vec::new();
+    for _ in 0..64 {
+        let service = stack(
+            CallLayer::new().attempts(attempts),
+            retry.clone(),
+            ScoreLayer::none(),
+            LedgerLayer::new(Ledger::memory()),
+            Frames::new([head.clone()]),
+        );
+        let started = tokio::time::Instant::now();
+        service.oneshot(chat("c")).await.expect("the last result");
+        seen.push(started.elapsed().as_secs_f64());
+    }
+    (seen.iter().copied().fold(f64::MAX, f64::min), seen.iter().copied().fold(0.0, f64::max))
+}
+
+/// The bounds of random pauses: 64 of them stay within a half of their range once in 2^64 runs.
+#[tokio::test(start_paused = true)]
+async fn the_pauses_are_the_tables() {
+    let throttled = document("", "").status(429).after(ms(0));
+    let hinted = throttled.clone().header("retry-after", "7");
+    let plain = LedgerRetry::new();
+    assert_eq!(pauses(&plain, &hinted, 2).await, (7.0, 7.0), "as the server asked");
+    let (least, most) = pauses(&plain, &throttled, 2).await;
+    assert!(least < 2.5 && (2.5..=5.01).contains(&most), "{least} {most}");
+    let failed = document("", "").status(500).after(ms(0));
+    let (least, most) = pauses(&plain, &failed, 2).await;
+    assert!(least < 0.25 && (0.25..=0.51).contains(&most), "{least} {most}");
+    // 0.5 s and 1 s together: above 0.75 s in half of all calls.
+    let (_, most) = pauses(&plain, &failed, 4).await;
+    assert!((1.1..=3.51).contains(&most), "{most}");
+    let disliked = LedgerRetry::new().retry_on([Verdict::Ok]);
+    let good = document("hello", "stop").after(ms(0));
+    let (_, most) = pauses(&disliked, &good, 5).await;
+    assert!((2.1..=7.51).contains(&most), "0.5 + 1 + 2 + 4: {most}");
+    let in_band = document("", "")
+        .body(vec![r#"{"error":{"code":"rate_limit_exceeded","message":"m"}}"#.into()]);
+    let (_, most) = pauses(&plain, &in_band.after(ms(0)), 2).await;
+    assert!((0.6..=5.01).contains(&most), "a throttle in band is a throttle: {most}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_attempt_shows_its_diagnostic() {
+    let inner = Frames::new([document("hel", "stop"), document("hello", "stop")]);
+    let retry = LedgerRetry::new().grade_below(0.5);
+    let layer = LedgerLayer::new(Ledger::memory());
+    let service = stack(CallLayer::new(), retry, score(), layer, inner);
+    let response = service.oneshot(chat("c")).await.expect("answer");
+    assert_eq!(Attempt::of(&response).and_then(Attempt::grade), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_layer_beneath_refused_or_timed_out_is_told_by_its_type() {
+    use attempt_ledger_core::{Phase, TransportKind};
+    let ledger = Ledger::memory();
+    let slow = Frames::new([document("hello", "stop").after(s(60))]);
+    let timed = tower::timeout::Timeout::new(slow, s(3));
+    let service =
+        tower::ServiceBuilder::new().layer(LedgerLayer::new(ledger.clone())).service(timed);
+    service.oneshot(chat("slow")).await.expect_err("timed out");
+    let row = &rows(&ledger, "slow")[0];
+    // A clock of the caller's own is a local clock, wherever it stands.
+    assert_eq!((row.verdict, row.remote), (Some(Verdict::Deadline), Some(Remote::Unknown)));
+    assert_eq!(row.detail.kind, Some(TransportKind::Elapsed));
+
+    let limited = tower::limit::ConcurrencyLimit::new(Frames::new([document("", "")]), 1);
+    let held = limited.clone();
+    let shedding = tower::load_shed::LoadShed::new(limited);
+    let mut held = std::pin::pin!(held.oneshot(chat("x")));
+    assert!(tokio::time::timeout(ms(1), &mut held).await.is_err(), "it holds the only permit");
+    let service =
+        tower::ServiceBuilder::new().layer(LedgerLayer::new(ledger.clone())).service(shedding);
+    service.oneshot(chat("shed")).await.expect_err("shed");
+    let row = &rows(&ledger, "shed")[0];
+    assert_eq!((row.verdict, row.remote), (Some(Verdict::Shed), Some(Remote::NotReached)));
+    assert_eq!(row.detail.phase, Some(Phase::Open));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_row_says_what_the_head_said() {
+    let ledger = Ledger::memory();
+    let head = document("", "")
+        .status(429)
+        .header("retry-after", "3")
+        .header("x-envoy-attempt-count", "3");
+    let call = CallLayer::new().attempts(1);
+    let layer = LedgerLayer::new(ledger.clone());
+    let service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, Frames::new([head]));
+    let response = service.oneshot(chat("c")).await.expect("a response");
+    let row = &rows(&ledger, "c")[0];
+    assert_eq!((row.retry_after_ms, row.upstream_retries), (Some(3_000), Some(2)));
+    assert_eq!(row.answer_sha256, None, "no answer");
+    assert_eq!(Attempt::of(&response).and_then(Attempt::retry_after), Some(s(3)));
 }

@@ -123,3 +123,57 @@ async fn a_whole_gate_opens_at_its_bound_and_says_so() {
     let row = &rows(&ledger, "c")[0];
     assert!(row.detail.gate_overflow);
 }
+
+/// A body that says with its last frame that it has ended may never be polled again, so that frame
+/// waits for the row and its grade.
+#[tokio::test(start_paused = true)]
+async fn the_frame_after_which_a_body_says_it_has_ended_is_held() {
+    let json = r#"{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}"#;
+    for (length, frames) in [(json.len(), 1), (0, 0)] {
+        let ledger = slow_ledger(ms(7), FailAt::Never);
+        let inner = tower::service_fn(move |_: http::Request<Body>| async move {
+            let body = Body::from(&json.as_bytes()[..length]);
+            Ok::<_, std::io::Error>(http::Response::new(body))
+        });
+        let layer = LedgerLayer::new(ledger.clone())
+            .gates(Gates { plain: GateKind::Head, stream: GateKind::Head });
+        let service = stack(CallLayer::new(), LedgerRetry::new(), score(), layer, inner);
+        let response = service.oneshot(chat("c")).await.expect("response");
+        let mut body = response.into_body();
+        assert_eq!(body.size_hint().exact(), Some(length as u64));
+        assert_eq!(body.is_end_stream(), length == 0, "an end is not claimed before the row");
+        for _ in 0..frames {
+            body.frame().await.expect("frame").expect("data");
+        }
+        let row = &rows(&ledger, "c")[0];
+        assert!(row.verdict.is_some(), "closed before its end is known");
+        assert_eq!(row.score.is_some(), length > 0, "and graded");
+        assert!(body.is_end_stream());
+        assert!(body.frame().await.is_none());
+    }
+}
+
+/// While a frame is held and while a fault is to come, more is to come.
+#[tokio::test(start_paused = true)]
+async fn an_end_is_not_claimed_while_a_row_or_a_fault_is_to_come() {
+    let done = "data: [DONE]\n\n";
+    let ledger = slow_ledger(ms(50), FailAt::Never);
+    let layer = LedgerLayer::new(ledger.clone());
+    let head = sse(vec![done.into()]);
+    let service = stack(CallLayer::new(), LedgerRetry::new(), score(), layer, Frames::new([head]));
+    let mut body = service.oneshot(chat("c")).await.expect("head").into_body();
+    assert!(tokio::time::timeout(ms(1), body.frame()).await.is_err(), "it waits for its row");
+    assert!(!body.is_end_stream());
+    assert_eq!(body.size_hint().exact(), Some(done.len() as u64), "what is held is counted");
+    assert_eq!(body.frame().await.expect("frame").expect("data").into_data().expect("data"), done);
+
+    let broken = Step::Fail(std::io::ErrorKind::ConnectionReset);
+    let head = document("", "").status(500).body(vec!["x".into(), broken]);
+    let response =
+        through(GateKind::Whole, head, ScoreLayer::none()).oneshot(chat("c")).await.expect("500");
+    let mut body = response.into_body();
+    body.frame().await.expect("frame").expect("data");
+    assert!(!body.is_end_stream(), "its error is to come");
+    body.frame().await.expect("an end").expect_err("the fault");
+    assert!(body.is_end_stream());
+}

@@ -100,8 +100,8 @@ pub enum BodyEnd {
     Broken(TransportKind),
     /// A local clock expired.
     Clock(Clock, std::time::Duration),
-    /// The total clock passed while the reader held the body unpolled.
-    Held(std::time::Duration),
+    /// The total clock, or the call's budget, passed while the reader held the body unpolled.
+    Held(Clock, std::time::Duration),
     /// The body was dropped by its reader (or the call by its caller, within a gate).
     Dropped(Holder),
 }
@@ -206,8 +206,8 @@ fn decide_body(facts: &Facts, end: &BodyEnd, detail: &mut Detail) -> (Verdict, R
             detail.phase = Some(Phase::Body);
             return (Verdict::Deadline, Unknown);
         }
-        BodyEnd::Held(limit) => {
-            detail.clock = Some(Clock::Total);
+        BodyEnd::Held(clock, limit) => {
+            detail.clock = Some(*clock);
             detail.limit_us = Some(Limits::micros(*limit));
             detail.by = Some(Holder::Reader);
             detail.phase = Some(Phase::Body);
@@ -257,8 +257,8 @@ fn note_end(detail: &mut Detail, end: &BodyEnd) {
             detail.limit_us = Some(Limits::micros(*limit));
             AfterStop::Clock
         }
-        BodyEnd::Held(limit) => {
-            detail.clock = Some(Clock::Total);
+        BodyEnd::Held(clock, limit) => {
+            detail.clock = Some(*clock);
             detail.limit_us = Some(Limits::micros(*limit));
             AfterStop::Clock
         }
@@ -272,7 +272,12 @@ fn note_end(detail: &mut Detail, end: &BodyEnd) {
 
 /// Decides an attempt that failed before its response head.
 pub fn decide_transport(kind: TransportKind, phase: Phase, remote: Remote) -> Decision {
-    let verdict = if kind == TransportKind::Limit { Verdict::Shed } else { Verdict::Transport };
+    let verdict = match kind {
+        TransportKind::Limit => Verdict::Shed,
+        // A local clock too, though not one of the ledger's.
+        TransportKind::Elapsed => Verdict::Deadline,
+        _ => Verdict::Transport,
+    };
     let detail = Detail { kind: Some(kind), phase: Some(phase), ..Detail::default() };
     Decision { verdict, remote, detail }
 }
@@ -360,7 +365,7 @@ mod tests {
             (whole.detail.after_stop, whole.detail.clock),
             (Some(AfterStop::Clock), Some(Clock::Idle))
         );
-        let held = decide(200, &half, &BodyEnd::Held(Duration::from_secs(9)));
+        let held = decide(200, &half, &BodyEnd::Held(Clock::Total, Duration::from_secs(9)));
         assert_eq!((held.verdict, held.detail.by), (Verdict::Abandoned, Some(Holder::Reader)));
     }
 

@@ -110,8 +110,6 @@ impl Durability {
 pub enum GateKind {
     /// All of it, up to a bound: the policy sees the verdict and the grade.
     Whole,
-    /// Until the first content or a fault.
-    FirstContent,
     /// Only the head: the policy sees the status.
     Head,
 }

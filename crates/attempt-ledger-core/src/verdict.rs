@@ -199,6 +199,8 @@ words! {
         RefusedStream = "refused_stream",
         /// The transport's own time limit passed.
         Timeout = "timeout",
+        /// A timeout layer of the caller's own, beneath the ledger, expired.
+        Elapsed = "elapsed",
         /// Sending the request's body failed on the caller's side.
         RequestBody = "request_body",
         /// A local limit refused it.

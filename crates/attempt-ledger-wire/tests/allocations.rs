@@ -30,27 +30,30 @@ fn a_steady_stream_allocates_nothing() {
         for _ in 0..2 {
             body.as_bytes().chunks(size).for_each(|chunk| tap.feed(chunk));
         }
-        let region = Region::new(ALLOCATOR);
-        for _ in 0..20 {
-            body.as_bytes().chunks(size).for_each(|chunk| tap.feed(chunk));
-        }
-        let change = region.change();
-        assert_eq!(
-            (change.allocations, change.reallocations, change.deallocations),
-            (0, 0, 0),
-            "chunks of {size}"
-        );
-        assert_eq!(tap.progress_events(), 22 * 200);
+        // The least of several rounds: the harness's own thread is counted, too, and allocates now
+        // and then; the tap would in every round.
+        let round = |_| {
+            let region = Region::new(ALLOCATOR);
+            for _ in 0..4 {
+                body.as_bytes().chunks(size).for_each(|chunk| tap.feed(chunk));
+            }
+            let change = region.change();
+            change.allocations + change.reallocations + change.deallocations
+        };
+        assert_eq!((0..8).map(round).min(), Some(0), "chunks of {size}");
+        assert_eq!(tap.progress_events(), (2 + 8 * 4) * 200);
         assert!(tap.held() <= 4096, "{} held", tap.held());
     }
     // From the head to the verdict: what is taken once.
-    let region = Region::new(ALLOCATOR);
     let options = TapOptions::default();
     let headers = headers("text/event-stream");
-    let before = region.change().allocations;
-    let mut tap = Tap::new(Wire::OpenAiChat, 200, &headers, &options);
-    let new = region.change().allocations - before;
-    body.as_bytes().chunks(1500).for_each(|chunk| tap.feed(chunk));
-    let fed = region.change().allocations - before;
+    let once = |_| {
+        let region = Region::new(ALLOCATOR);
+        let mut tap = Tap::new(Wire::OpenAiChat, 200, &headers, &options);
+        let new = region.change().allocations;
+        body.as_bytes().chunks(1500).for_each(|chunk| tap.feed(chunk));
+        (new, region.change().allocations)
+    };
+    let (new, fed) = (0..8).map(once).min().expect("a round");
     assert!(new <= 1 && fed <= 8, "{new} for the tap, {fed} with its stream");
 }

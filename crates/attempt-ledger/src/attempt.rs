@@ -30,6 +30,8 @@ pub(crate) struct AttemptInner {
 #[derive(Default)]
 struct Inner {
     closed: Option<Outcome>,
+    /// Its closing row was acknowledged, or nobody waits for that: the outcome may be told.
+    told: bool,
     recorded: bool,
     grade: Option<f64>,
 }
@@ -99,7 +101,7 @@ impl Attempt {
     /// What is known of it now.
     pub fn state(&self) -> AttemptState {
         let state = lock(&self.inner.state);
-        match &state.closed {
+        match state.outcome() {
             Some(o) => {
                 AttemptState::Closed { verdict: o.verdict, remote: o.remote, grade: state.grade }
             }
@@ -109,27 +111,27 @@ impl Attempt {
 
     /// Its verdict, once it is over.
     pub fn verdict(&self) -> Option<Verdict> {
-        lock(&self.inner.state).closed.as_ref().map(|o| o.verdict)
+        lock(&self.inner.state).outcome().map(|o| o.verdict)
     }
 
     /// What is known of the remote side, once it is over.
     pub fn remote(&self) -> Option<Remote> {
-        lock(&self.inner.state).closed.as_ref().map(|o| o.remote)
+        lock(&self.inner.state).outcome().map(|o| o.remote)
     }
 
     /// Particulars of its end, once it is over.
     pub fn detail(&self) -> Option<Detail> {
-        lock(&self.inner.state).closed.as_ref().map(|o| o.detail.clone())
+        lock(&self.inner.state).outcome().map(|o| o.detail.clone())
     }
 
     /// The response's status, once it is over and had one.
     pub fn status(&self) -> Option<u16> {
-        lock(&self.inner.state).closed.as_ref().and_then(|o| o.status)
+        lock(&self.inner.state).outcome().and_then(|o| o.status)
     }
 
     /// The wait that the server asked for.
     pub fn retry_after(&self) -> Option<Duration> {
-        lock(&self.inner.state).closed.as_ref().and_then(|o| o.retry_after)
+        lock(&self.inner.state).outcome().and_then(|o| o.retry_after)
     }
 
     /// Its grade: the score of ordinal one, a diagnostic of a later ordinal.
@@ -143,7 +145,7 @@ impl Attempt {
     }
 
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        lock(&self.inner.state).closed.clone()
+        lock(&self.inner.state).outcome().cloned()
     }
 
     pub(crate) fn set_closed(&self, closed: &Closed) {
@@ -157,12 +159,26 @@ impl Attempt {
         lock(&self.inner.state).closed = Some(outcome);
     }
 
-    pub(crate) fn set_recorded(&self) {
-        lock(&self.inner.state).recorded = true;
+    /// How it ended, before anybody is told.
+    pub(crate) fn decided(&self) -> Option<Verdict> {
+        lock(&self.inner.state).closed.as_ref().map(|o| o.verdict)
+    }
+
+    /// Its closing row was answered for, or nobody waits for it.
+    pub(crate) fn tell(&self, recorded: bool) {
+        let mut state = lock(&self.inner.state);
+        state.told = true;
+        state.recorded |= recorded;
     }
 
     pub(crate) fn set_grade(&self, grade: f64) {
         lock(&self.inner.state).grade = Some(grade);
+    }
+}
+
+impl Inner {
+    fn outcome(&self) -> Option<&Outcome> {
+        self.closed.as_ref().filter(|_| self.told)
     }
 }
 

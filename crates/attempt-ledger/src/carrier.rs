@@ -1,4 +1,5 @@
 use std::{
+    fmt,
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll, ready},
@@ -184,10 +185,16 @@ impl<D, E> RequestBody for http_body_util::combinators::UnsyncBoxBody<D, E> {
 }
 
 /// The fingerprint of a request whose body is streamed: there once all of it has been sent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct SentHash(Arc<Mutex<Sending>>);
 
-#[derive(Debug, Default)]
+impl fmt::Debug for SentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SentHash").field(&self.get()).finish()
+    }
+}
+
+#[derive(Default)]
 enum Sending {
     /// No ledger has seen the request yet.
     #[default]
@@ -226,7 +233,6 @@ impl SentHash {
 
 pin_project! {
     /// A streamed request body that is hashed while it is sent.
-    #[derive(Debug)]
     pub struct HashWhileSent<B> {
         #[pin]
         inner: B,
@@ -238,6 +244,13 @@ impl<B> HashWhileSent<B> {
     /// Wraps `inner`.
     pub fn new(inner: B) -> Self {
         HashWhileSent { inner, sent: SentHash::default() }
+    }
+}
+
+impl<B> fmt::Debug for HashWhileSent<B> {
+    /// Without the body: it holds the prompt.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashWhileSent").field("sent", &self.sent.get()).finish_non_exhaustive()
     }
 }
 

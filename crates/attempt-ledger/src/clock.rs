@@ -90,6 +90,8 @@ pub(crate) struct Timers {
     total: Instant,
     total_expired: Expired,
     pending_since: Option<Instant>,
+    /// When the reader was last given something; `None` while a gate reads.
+    handed_at: Option<Instant>,
     /// An error body is read until here at most; passing it is no clock of the attempt.
     error_body: Option<Instant>,
     pub(crate) timer: LazyTimer,
@@ -118,6 +120,7 @@ impl Timers {
             total: deadline(start, limit),
             total_expired: Expired { clock, limit },
             pending_since: None,
+            handed_at: None,
             error_body: None,
             timer: LazyTimer::default(),
         }
@@ -136,6 +139,16 @@ impl Timers {
         self.error_body = None;
     }
 
+    pub(crate) fn reads_error_body(&self) -> bool {
+        self.error_body.is_some()
+    }
+
+    /// The ledger or a grader was awaited for so long, and no clock of an attempt runs meanwhile.
+    pub(crate) fn stood_still(&mut self, waited: Duration) {
+        self.pending_since = None;
+        self.total = deadline(self.total, waited);
+    }
+
     /// Called when the inner future is pending.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
         let now = Instant::now();
@@ -149,8 +162,26 @@ impl Timers {
     /// Called when something arrived: the total is absolute, so that a head or a frame that is ready
     /// after it loses all the same. Says whether it was the reader who let it pass.
     pub(crate) fn arrived(&mut self, now: Instant) -> Option<(Expired, bool)> {
-        let waited = self.pending_since.take().is_some();
-        (now >= self.total).then_some((self.total_expired, !waited))
+        let held = self.held(now);
+        self.pending_since = None;
+        if self.handed_at.is_some() {
+            self.handed_at = Some(now);
+        }
+        (now >= self.total).then_some((self.total_expired, held))
+    }
+
+    /// The response goes to its reader, who from now on decides when the body is polled.
+    pub(crate) fn handed_up(&mut self) {
+        self.handed_at = Some(Instant::now());
+    }
+
+    /// Whether the reader left the body unpolled for so long that the total passed meanwhile. A
+    /// reader that takes what is there as it comes is not one that holds it.
+    fn held(&self, now: Instant) -> bool {
+        // A shorter pause between two polls is the scheduler's, not the reader's.
+        const PAUSE: Duration = Duration::from_millis(50);
+        let idle = |at: Instant| now.saturating_duration_since(at) > PAUSE;
+        self.pending_since.is_none() && now >= self.total && self.handed_at.is_some_and(idle)
     }
 
     /// The head clock, for a head that is ready at `now`.
@@ -167,7 +198,7 @@ impl Timers {
     /// polling.
     pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<(Passed, bool)> {
         let now = Instant::now();
-        let held = self.pending_since.is_none() && now >= self.total;
+        let held = self.held(now);
         let since = *self.pending_since.get_or_insert(now);
         let idle_at = deadline(since, self.idle);
         let (mut at, mut passed) = if idle_at < self.total {

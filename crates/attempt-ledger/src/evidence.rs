@@ -62,6 +62,7 @@ struct Found {
     protocol: bool,
     request_body: bool,
     elapsed: bool,
+    local_clock: bool,
     io: Option<io::ErrorKind>,
 }
 
@@ -81,7 +82,7 @@ impl Found {
             // The innermost says most: a TLS error sits within an i/o error of kind `InvalidData`.
             self.io = Some(e.kind());
         }
-        self.elapsed |= error.is::<tower::timeout::error::Elapsed>();
+        self.local_clock |= error.is::<tower::timeout::error::Elapsed>();
         self.limit |= error.is::<tower::load_shed::error::Overloaded>();
         #[cfg(feature = "client")]
         {
@@ -108,6 +109,9 @@ impl Found {
         }
         if self.dns {
             return before(K::Dns);
+        }
+        if self.local_clock {
+            return after(K::Elapsed);
         }
         if self.connecting || self.io == Some(Io::ConnectionRefused) {
             let kind = match self.io {

@@ -11,6 +11,9 @@ use crate::sync::lock;
 /// Redirects followed within one attempt, at most.
 pub(crate) const MAX_HOPS: usize = 5;
 
+/// Bytes of one place that are listed.
+const MAX_PLACE: usize = 1024;
+
 /// The places that an attempt was redirected to, without queries. A [`RedirectPolicy`] beneath the
 /// ledger fills it; the row lists it.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +34,13 @@ fn place(uri: &Uri) -> String {
     let authority = uri.authority().map_or("", |a| a.as_str());
     // Userinfo is a credential too.
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{}://{host}{}", uri.scheme_str().unwrap_or("http"), uri.path())
+    let place = format!("{}://{host}{}", uri.scheme_str().unwrap_or("http"), uri.path());
+    // A server chooses its length, and a row has a bound.
+    if place.len() <= MAX_PLACE {
+        place
+    } else {
+        format!("other:{}", attempt_ledger_core::Digest::of(place.as_bytes()).short())
+    }
 }
 
 /// Follows 307 and 308 within the same origin, at most 5 times: the method and the body stay, so

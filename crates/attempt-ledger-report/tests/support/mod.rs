@@ -23,7 +23,7 @@ pub(crate) fn run(name: &str) -> RunEvent {
         tool_version: "0".into(),
         durability: Durability::Synced,
         limits: Limits::default(),
-        gates: Gates { plain: GateKind::Whole, stream: GateKind::FirstContent },
+        gates: Gates { plain: GateKind::Whole, stream: GateKind::Head },
         graded: Verdict::ALL.iter().copied().filter(|v| v.is_content()).collect(),
         retry: RetrySettings {
             attempts: 3,

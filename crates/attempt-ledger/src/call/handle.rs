@@ -35,6 +35,10 @@ struct State {
     later: Vec<Arc<AttemptInner>>,
     /// Attempts whose end, close and grade are not all over.
     unsettled: u32,
+    /// Attempts that were let through, whether or not the ledger could record them.
+    admitted: u32,
+    /// After a close that failed no further attempt is opened.
+    sealed: bool,
     ended: Option<Error>,
     is_ended: bool,
     /// The future of the layer above is gone: nobody is left to be told of an end.
@@ -100,12 +104,18 @@ impl Call {
 
     /// At most so many attempts are opened.
     pub fn max_attempts(&self) -> u32 {
-        self.0.max_attempts
+        let state = lock(&self.0.state);
+        if state.sealed { state.admitted.min(self.0.max_attempts) } else { self.0.max_attempts }
+    }
+
+    /// No further attempt is opened: one could not be recorded, and its answer stands.
+    pub(crate) fn seal(&self) {
+        lock(&self.0.state).sealed = true;
     }
 
     /// Attempts opened so far.
     pub fn opened(&self) -> u32 {
-        lock(&self.0.state).count()
+        lock(&self.0.state).admitted
     }
 
     /// The call's wall time in all.
@@ -176,11 +186,16 @@ impl Call {
         self.0.deadline
     }
 
-    /// Asks, at `now`, for the right to open another attempt.
+    /// Asks, at `now`, for the right to open another attempt, and counts it: two that ask at once
+    /// never share the last place.
     pub(crate) fn admit(&self, now: Instant) -> Admission {
         let mut state = lock(&self.0.state);
-        let cap = if state.count() >= self.0.max_attempts {
-            Some(Cap::Attempts(self.0.max_attempts))
+        let cap = if state.sealed || state.admitted >= self.0.max_attempts {
+            // While another attempt is open its result is still to come: only this one waits.
+            if state.unsettled > 0 {
+                return if state.orphaned { Admission::Over } else { Admission::Wait };
+            }
+            Some(Cap::Attempts(state.admitted))
         } else if now >= self.0.deadline {
             Some(Cap::Budget(self.0.budget))
         } else {
@@ -188,26 +203,32 @@ impl Call {
         };
         match cap {
             Some(cap) if !state.is_ended => {
-                let error = self.capped(&state, cap);
-                state.end(error);
+                // An end that nobody takes would hold this call, which holds it.
+                if state.orphaned {
+                    state.is_ended = true;
+                } else {
+                    let error = self.capped(&state, cap);
+                    state.end(error);
+                }
             }
             _ => {}
         }
         if state.is_ended {
             return if state.orphaned { Admission::Over } else { Admission::Wait };
         }
-        let cause = match (state.count(), state.unsettled) {
+        let cause = match (state.admitted, state.unsettled) {
             (0, _) => Cause::Initial,
             (_, 0) => Cause::Retry,
             _ => Cause::Hedge,
         };
+        state.admitted += 1;
+        state.unsettled += 1;
         Admission::Open(cause)
     }
 
-    /// Counts an attempt whose row was submitted.
+    /// Lists an attempt whose row was acknowledged.
     pub(crate) fn opened_attempt(&self, attempt: &Attempt) {
         let mut state = lock(&self.0.state);
-        state.unsettled += 1;
         let inner = attempt.inner.clone();
         if state.first.is_none() {
             state.first = Some(inner);
@@ -216,11 +237,15 @@ impl Call {
         }
     }
 
-    /// An attempt's end, close and grade are over.
-    pub(crate) fn settled_attempt(&self) {
+    /// An attempt's end, close and grade are over. One that was never `asked` to open gives its place
+    /// back.
+    pub(crate) fn settled_attempt(&self, asked: bool) {
         let waker = {
             let mut state = lock(&self.0.state);
             state.unsettled = state.unsettled.saturating_sub(1);
+            if !asked {
+                state.admitted = state.admitted.saturating_sub(1);
+            }
             if Instant::now() >= self.0.deadline { state.waker.take() } else { None }
         };
         if let Some(waker) = waker {
@@ -280,11 +305,6 @@ impl Call {
 }
 
 impl State {
-    fn count(&self) -> u32 {
-        let later = u32::try_from(self.later.len()).unwrap_or(u32::MAX);
-        later.saturating_add(self.first.is_some().into())
-    }
-
     fn end(&mut self, error: Error) {
         self.is_ended = true;
         if self.ended.is_none() {

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use attempt_ledger_core::{BodyEnd, Clock, GateKind};
+use attempt_ledger_core::{BodyEnd, GateKind, Verdict};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
@@ -35,6 +35,8 @@ pub struct ResponseBody<B> {
     end: Option<End>,
     /// A fault came before the answer was complete, so that a gate hands up an error.
     broke_answer: bool,
+    /// No clock runs while the ledger or a grader is awaited.
+    settling_since: Option<Instant>,
 }
 
 enum End {
@@ -68,6 +70,7 @@ where
             held: Held::default(),
             end: None,
             broke_answer: false,
+            settling_since: None,
         }
     }
 
@@ -85,17 +88,28 @@ where
             ready!(self.poll_settle(cx));
             let open = gate != GateKind::Whole || self.live.is_none() || self.end.is_some();
             if open {
+                self.hand_up();
                 return Poll::Ready(self.take_broken());
             }
-            if self.held.bytes > self.config.whole_bound {
+            // An error body has a bound of its own, at which its row closes.
+            if !self.timers.reads_error_body() && self.held.weight > self.config.whole_bound {
                 if let Some(live) = &mut self.live {
                     live.overflow();
                 }
+                self.hand_up();
                 return Poll::Ready(Ok(()));
             }
             if let Some(frame) = ready!(self.poll_upstream(cx)) {
                 self.held.push(frame);
             }
+        }
+    }
+
+    /// The response goes to whoever reads it.
+    fn hand_up(&mut self) {
+        self.timers.handed_up();
+        if let Some(live) = &mut self.live {
+            live.handed_up();
         }
     }
 
@@ -159,9 +173,9 @@ where
 
     fn expire(&mut self, expired: Expired, by_reader: bool) {
         let Expired { clock, limit } = expired;
-        if by_reader && clock != Clock::Budget {
+        if by_reader {
             let fault = Error::new(ErrorKind::HeldTooLong { limit }, self.attempt.clone(), None);
-            self.fail(&BodyEnd::Held(limit), fault);
+            self.fail(&BodyEnd::Held(clock, limit), fault);
         } else {
             let fault = Error::deadline(clock, limit, self.attempt.clone());
             self.fail(&BodyEnd::Clock(clock, limit), fault);
@@ -169,14 +183,20 @@ where
     }
 
     fn fail(&mut self, end: &BodyEnd, fault: Error) {
-        self.broke_answer = self.live.as_ref().is_some_and(|live| !live.is_answer());
+        let broke = self.live.as_ref().is_some_and(|live| !live.is_answer());
         self.end = Some(End::Fault(fault));
         self.close(end);
+        // What was unfinished may have been the stop reason: the row decides.
+        let content =
+            self.attempt.as_ref().and_then(Attempt::decided).is_some_and(Verdict::is_content);
+        self.broke_answer = broke && !content;
     }
 
     fn close(&mut self, end: &BodyEnd) {
+        // Also where nothing is recorded: a limit that has passed and stays would be met for ever.
+        self.timers.release_error_body();
         if let Some(live) = self.live.take() {
-            self.timers.release_error_body();
+            self.settling_since = Some(Instant::now());
             self.settle = Some(live.close_body(end));
         }
     }
@@ -185,9 +205,17 @@ where
         let Some(settle) = &mut self.settle else { return Poll::Ready(()) };
         let recorded = ready!(settle.poll(cx, self.config.ack_limit));
         self.settle = None;
+        if let Some(since) = self.settling_since.take() {
+            self.timers.stood_still(since.elapsed());
+        }
         if let Err(error) = recorded {
             match self.config.on_error {
-                OnLedgerError::GoOn => self.config.count_unrecorded(),
+                OnLedgerError::GoOn => {
+                    self.config.unrecorded.add(1);
+                    if let Some(call) = self.attempt.as_ref().and_then(Attempt::call) {
+                        call.seal();
+                    }
+                }
                 OnLedgerError::Fail => {
                     let error = Error::ledger(error, self.attempt.clone());
                     self.held.clear();
@@ -271,11 +299,14 @@ struct Held {
     first: Option<Frame<Bytes>>,
     later: VecDeque<Frame<Bytes>>,
     bytes: usize,
+    /// What holding them takes: a body in tiny chunks costs its frames, not its bytes.
+    weight: usize,
 }
 
 impl Held {
     fn push(&mut self, frame: Frame<Bytes>) {
         self.bytes += len(&frame);
+        self.weight += len(&frame) + if self.is_empty() { 0 } else { FRAME };
         if self.first.is_none() && self.later.is_empty() {
             self.first = Some(frame);
         } else {
@@ -286,6 +317,9 @@ impl Held {
     fn pop(&mut self) -> Option<Frame<Bytes>> {
         let frame = self.first.take().or_else(|| self.later.pop_front())?;
         self.bytes -= len(&frame);
+        if self.is_empty() {
+            self.weight = 0;
+        }
         Some(frame)
     }
 
@@ -297,6 +331,8 @@ impl Held {
         self.first.is_none() && self.later.is_empty()
     }
 }
+
+const FRAME: usize = size_of::<Frame<Bytes>>();
 
 fn len(frame: &Frame<Bytes>) -> usize {
     frame.data_ref().map_or(0, Bytes::len)

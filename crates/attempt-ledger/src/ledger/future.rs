@@ -20,11 +20,11 @@ use super::{
     body::ResponseBody,
     gate::ERROR_BODY_TIME,
     layer::Config,
-    live::{Hook, Live, Unsettled, is_success},
+    live::{Live, Unsettled, Watch, is_success},
     settle::Settle,
 };
 use crate::{
-    Attempt, BoxError, Call, Error, ErrorKind, Hops, OnLedgerError, SentHash,
+    Attempt, BoxError, Call, Error, ErrorKind, OnLedgerError,
     clock::{LazyTimer, Timers},
     evidence::classify,
 };
@@ -32,12 +32,16 @@ use crate::{
 /// Everything about an attempt that is not opened yet.
 pub(super) struct Start<S, ReqB> {
     pub(super) opening: Opening,
+    pub(super) unsettled: Unsettled,
+    pub(super) watch: Watch,
+    pub(super) outgoing: Outgoing<S, ReqB>,
+}
+
+/// A request, and the service that is ready for it.
+pub(super) struct Outgoing<S, ReqB> {
     pub(super) attempt: Attempt,
     pub(super) service: S,
     pub(super) request: Request<ReqB>,
-    pub(super) hook: Option<Hook>,
-    pub(super) hops: Option<Hops>,
-    pub(super) sent: Option<SentHash>,
     pub(super) wire: Wire,
     pub(super) stream_asked: Option<bool>,
 }
@@ -71,6 +75,8 @@ pin_project! {
             future: F,
             live: Option<Live>,
             attempt: Option<Attempt>,
+            // Of an attempt without a row; one with a row holds it there.
+            unsettled: Option<Unsettled>,
             timers: Option<Timers>,
             wire: Wire,
             stream_asked: Option<bool>,
@@ -85,6 +91,12 @@ pin_project! {
         },
         Refused {
             error: Option<Error>,
+        },
+        // Not at once: a policy that retries every error must not spin within one poll.
+        RefusedSoon {
+            error: Option<Error>,
+            timer: LazyTimer,
+            since: Option<Instant>,
         },
         // The call is over and the layer above has been told; it drops this future.
         Stuck,
@@ -102,7 +114,9 @@ where
     }
 
     pub(super) fn refused(error: Error, config: &Arc<Config>) -> Self {
-        ResponseFuture { state: State::Refused { error: Some(error) }, config: config.clone() }
+        let state =
+            State::RefusedSoon { error: Some(error), timer: LazyTimer::default(), since: None };
+        ResponseFuture { state, config: config.clone() }
     }
 
     pub(super) fn stuck(config: &Arc<Config>) -> Self {
@@ -121,11 +135,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let config = &**this.config;
+        let config = &*this.config;
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Opening { start, ledger, timer, since } => {
                     let Some(waiting) = start.as_mut() else { return Poll::Pending };
+                    waiting.unsettled.asked();
                     let opened = match Pin::new(&mut waiting.opening).poll(cx) {
                         Poll::Ready(opened) => opened,
                         Poll::Pending => {
@@ -136,33 +151,33 @@ where
                         }
                     };
                     let Some(start) = start.take() else { return Poll::Pending };
+                    let Start { mut opening, unsettled, watch, outgoing } = start;
+                    let attempt = outgoing.attempt.clone();
                     match opened {
                         Ok((right, ordinal)) => {
                             if let Some(ordinal) = ordinal {
-                                let _ = start.attempt.inner.ordinal.set(ordinal);
+                                let _ = attempt.inner.ordinal.set(ordinal);
                             }
-                            config.append_unrecorded(ledger, &start.attempt.slot().run);
-                            let unsettled = Unsettled::new(&start.attempt);
-                            let attempt = start.attempt.clone();
-                            let live = Live::new(
-                                right,
-                                attempt,
-                                unsettled,
-                                start.hook.clone(),
-                                start.sent.clone(),
-                            );
-                            send(start, Some(live), config)
+                            config.unrecorded.append(ledger, &attempt.slot().run);
+                            if let Some(call) = attempt.call() {
+                                call.opened_attempt(&attempt);
+                            }
+                            let live = Live::new(right, attempt, unsettled, watch, config.clone());
+                            send(outgoing, Watched::Row(live), config)
                         }
                         Err(error)
                             if config.on_error == OnLedgerError::GoOn && is_outage(&error) =>
                         {
-                            config.count_unrecorded();
-                            send(start, None, config)
+                            config.unrecorded.add(1);
+                            opening.will_be_sent();
+                            send(outgoing, Watched::Nothing(unsettled), config)
                         }
-                        Err(error) => over(Error::ledger(error, Some(start.attempt))),
+                        Err(error) => over(Error::ledger(error, Some(attempt))),
                     }
                 }
-                StateProj::Calling { future, live, attempt, timers, wire, stream_asked } => {
+                StateProj::Calling {
+                    future, live, attempt, timers, wire, stream_asked, ..
+                } => {
                     let Some(clocks) = timers.as_mut() else { return Poll::Pending };
                     // The inner future first and the clocks second.
                     match future.poll(cx) {
@@ -220,11 +235,18 @@ where
                     match recorded {
                         Ok(()) => over(error),
                         Err(_) if config.on_error == OnLedgerError::GoOn => {
-                            config.count_unrecorded();
+                            config.unrecorded.add(1);
+                            if let Some(call) = error.call() {
+                                call.seal();
+                            }
                             over(error)
                         }
                         Err(store) => over(Error::ledger(store, error.attempt().cloned())),
                     }
+                }
+                StateProj::RefusedSoon { error, timer, since } => {
+                    ready!(timer.poll_limit(since, Duration::from_millis(1), cx));
+                    State::Refused { error: error.take() }
                 }
                 StateProj::Refused { error } => {
                     let Some(error) = error.take() else { return Poll::Pending };
@@ -238,40 +260,53 @@ where
     }
 }
 
+/// Whether an attempt that is sent has a row.
+#[allow(clippy::large_enum_variant, reason = "made and taken apart at once")]
+enum Watched {
+    Row(Live),
+    /// It goes on unrecorded, and counts within its call all the same.
+    Nothing(Unsettled),
+}
+
 /// Calls the inner service: the row is as durable as it was promised to be.
 fn send<S, ReqB, ResB>(
-    mut start: Start<S, ReqB>,
-    live: Option<Live>,
+    outgoing: Outgoing<S, ReqB>,
+    watched: Watched,
     config: &Config,
 ) -> State<S, ReqB, S::Future, ResB>
 where
     S: Service<Request<ReqB>>,
 {
+    let Outgoing { attempt, mut service, request, wire, stream_asked } = outgoing;
     let now = Instant::now();
-    let budget_left = start.attempt.call().map(|call| call.budget_left_at(now));
+    let budget_left = attempt.call().map(|call| call.budget_left_at(now));
     if budget_left == Some(Duration::ZERO) {
         // The budget went by while the ledger was awaited; the layer above ends the call when
         // this attempt, which was never sent, has settled.
-        return match live {
-            Some(live) => {
+        return match watched {
+            Watched::Row(live) => {
                 let settle = live.close_headless(decide_dropped_before_head(false));
-                State::Failing { settle, error: Some(budget_gone(start.attempt)) }
+                State::Failing { settle, error: Some(budget_gone(attempt)) }
             }
-            None => over(budget_gone(start.attempt)),
+            Watched::Nothing(_) => over(budget_gone(attempt)),
         };
     }
     let timers = Timers::start(&config.clocks, budget_left, now);
-    let mut live = live;
-    if let Some(live) = &mut live {
-        live.sent(timers.started(), start.hops.take());
-    }
+    let (live, unsettled) = match watched {
+        Watched::Row(mut live) => {
+            live.sent(timers.started());
+            (Some(live), None)
+        }
+        Watched::Nothing(unsettled) => (None, Some(unsettled)),
+    };
     State::Calling {
-        future: start.service.call(start.request),
+        future: service.call(request),
         live,
-        attempt: Some(start.attempt),
+        attempt: Some(attempt),
+        unsettled,
         timers: Some(timers),
-        wire: start.wire,
-        stream_asked: start.stream_asked,
+        wire,
+        stream_asked,
     }
 }
 

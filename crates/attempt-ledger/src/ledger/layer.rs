@@ -9,16 +9,18 @@ use std::{
 };
 
 use attempt_ledger_core::{Cause, Gates, Label, Role, RunId, Unrecorded};
-use attempt_ledger_store::{Ledger, OpenRequest};
+use attempt_ledger_store::{Ack, Ledger, OpenRequest};
 use attempt_ledger_wire::{TapOptions, Wire};
 use http::{Request, Response};
 use http_body::Body;
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    DEFAULT_GATES, ResponseBody, ResponseFuture, WHOLE_BOUND, future::Start, live::Hook,
+    DEFAULT_GATES, ResponseBody, ResponseFuture, WHOLE_BOUND,
+    future::{Outgoing, Start},
+    live::{Hook, Unsettled, Watch},
     prepare::prepare,
 };
 use crate::{
@@ -45,7 +47,7 @@ pub(super) struct Config {
     pub(super) wire: Option<Wire>,
     pub(super) tap: TapOptions,
     pub(super) list_hops: bool,
-    pub(super) unrecorded: Arc<AtomicU64>,
+    pub(super) unrecorded: UnrecordedCount,
 }
 
 impl LedgerLayer {
@@ -60,7 +62,7 @@ impl LedgerLayer {
             wire: None,
             tap: TapOptions::default(),
             list_hops: false,
-            unrecorded: Arc::default(),
+            unrecorded: UnrecordedCount::default(),
         };
         LedgerLayer { ledger, config: Arc::new(config) }
     }
@@ -198,9 +200,12 @@ where
                 return ResponseFuture::refused(cap, config);
             }
         };
+        let unsettled = Unsettled::admitted(call.clone());
         // A grader's own calls are not graded, else it would grade itself for ever.
         let hook =
             request.extensions_mut().remove::<Hook>().filter(|_| case.slot.role == Role::Subject);
+        // A grade runs in a task of its own; without a runtime there is none.
+        let runtime = hook.as_ref().and_then(|_| Handle::try_current().ok());
         let prepared = prepare(&request, config.wire, case.slot.epoch);
         let effect = case.effect.unwrap_or(prepared.facts.effect);
         let budget_left = call.as_ref().map(|call| call.budget_left_at(now));
@@ -229,18 +234,12 @@ where
         let attempt = Attempt::new(opening.attempt(), slot, effect, call);
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
+        let watch = Watch { hook, runtime, hops, sent: prepared.sent, secrets: prepared.secrets };
+        let wire = prepared.wire;
+        let stream_asked = prepared.facts.stream;
+        let outgoing = Outgoing { attempt, service, request, wire, stream_asked };
         ResponseFuture::start(
-            Start {
-                opening,
-                attempt,
-                service,
-                request,
-                hook,
-                hops,
-                sent: prepared.sent,
-                wire: prepared.wire,
-                stream_asked: prepared.facts.stream,
-            },
+            Start { opening, unsettled, watch, outgoing },
             self.layer.ledger.clone(),
             config,
         )
@@ -250,20 +249,38 @@ where
 /// Interned: a label is shared text, and this one is the same in every row.
 static EXTENSIONS: LazyLock<Label> = LazyLock::new(|| Label::new("extensions"));
 
-impl Config {
-    /// Counts an attempt that went on unrecorded.
-    pub(super) fn count_unrecorded(&self) {
-        self.unrecorded.fetch_add(1, Ordering::Relaxed);
+/// Attempts that went on unrecorded and whose number is not appended yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnrecordedCount(Arc<AtomicU64>);
+
+impl UnrecordedCount {
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Adds `count` if `ack` comes to nothing, in a task of its own.
+    pub(super) fn watch(&self, ack: Ack<()>, count: u64) {
+        let this = self.clone();
+        match Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(async move {
+                    if ack.await.is_err() {
+                        this.add(count);
+                    }
+                });
+            }
+            Err(_) => this.add(count),
+        }
     }
 
     /// Appends what was counted, now that the store accepts rows again.
-    pub(super) fn append_unrecorded(&self, ledger: &Ledger, run: &RunId) {
-        if self.unrecorded.load(Ordering::Relaxed) == 0 {
+    pub(super) fn append(&self, ledger: &Ledger, run: &RunId) {
+        if self.0.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let count = self.unrecorded.swap(0, Ordering::Relaxed);
+        let count = self.0.swap(0, Ordering::Relaxed);
         if count > 0 {
-            drop(ledger.unrecorded(Unrecorded { run: Some(run.clone()), count }));
+            self.watch(ledger.unrecorded(Unrecorded { run: Some(run.clone()), count }), count);
         }
     }
 }

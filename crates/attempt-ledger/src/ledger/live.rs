@@ -8,7 +8,7 @@ use attempt_ledger_store::{Ack, CloseRight, StoreError};
 use attempt_ledger_wire::{Tap, TapOptions, Wire, hints};
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
-use super::{gate::ERROR_BODY_BOUND, settle::Settle};
+use super::{gate::ERROR_BODY_BOUND, layer::Config, secrets::Secrets, settle::Settle};
 use crate::{Attempt, Call, Hops, SentHash};
 
 /// What the score layer hands down in a request: how to grade the content of its attempt.
@@ -37,24 +37,30 @@ pub(crate) struct GradeJob {
     pub(crate) verdict: Verdict,
     pub(crate) answer: Digest,
     pub(crate) runtime: Handle,
+    /// How long an acknowledgement is awaited.
+    pub(crate) ack_limit: Duration,
 }
 
-/// Counts an attempt as unsettled within its call until it is dropped.
-pub(crate) struct Unsettled(Option<Call>);
+/// An admitted attempt: counts as unsettled within its call until it is dropped, and gives its
+/// place back if it was never asked to open.
+pub(crate) struct Unsettled(Option<Call>, bool);
 
 impl Unsettled {
-    pub(crate) fn new(attempt: &Attempt) -> Self {
-        if let Some(call) = &attempt.call {
-            call.opened_attempt(attempt);
-        }
-        Unsettled(attempt.call.clone())
+    /// Of an attempt that `call` let through.
+    pub(crate) fn admitted(call: Option<Call>) -> Self {
+        Unsettled(call, false)
+    }
+
+    /// Its opening was asked for.
+    pub(crate) fn asked(&mut self) {
+        self.1 = true;
     }
 }
 
 impl Drop for Unsettled {
     fn drop(&mut self) {
         if let Some(call) = &self.0 {
-            call.settled_attempt();
+            call.settled_attempt(self.1);
         }
     }
 }
@@ -64,18 +70,26 @@ pub(super) struct Live {
     right: Option<CloseRight>,
     attempt: Attempt,
     unsettled: Option<Unsettled>,
-    hook: Option<Hook>,
-    runtime: Option<Handle>,
+    watch: Watch,
     started: Option<Instant>,
-    /// Boxed: a decoder is large, and this is moved from the future into the body and out of both.
-    head: Option<Box<Head>>,
+    head: Option<Head>,
     first_content: Option<Instant>,
     last_progress: Option<Instant>,
     progress_events: u64,
     bytes: u64,
     gate_overflow: bool,
-    hops: Option<Hops>,
-    sent: Option<SentHash>,
+    with_reader: bool,
+    config: Arc<Config>,
+}
+
+/// What is kept of a request while its attempt runs.
+pub(super) struct Watch {
+    pub(super) hook: Option<Hook>,
+    /// For the grade's task.
+    pub(super) runtime: Option<Handle>,
+    pub(super) hops: Option<Hops>,
+    pub(super) sent: Option<SentHash>,
+    pub(super) secrets: Secrets,
 }
 
 struct Head {
@@ -90,17 +104,14 @@ impl Live {
         right: CloseRight,
         attempt: Attempt,
         unsettled: Unsettled,
-        hook: Option<Hook>,
-        sent: Option<SentHash>,
+        watch: Watch,
+        config: Arc<Config>,
     ) -> Self {
-        // A grade runs in a task of its own; without a runtime there is none.
-        let runtime = hook.as_ref().and_then(|_| Handle::try_current().ok());
         Live {
             right: Some(right),
             attempt,
             unsettled: Some(unsettled),
-            hook,
-            runtime,
+            watch,
             started: None,
             head: None,
             first_content: None,
@@ -108,15 +119,14 @@ impl Live {
             progress_events: 0,
             bytes: 0,
             gate_overflow: false,
-            hops: None,
-            sent,
+            with_reader: false,
+            config,
         }
     }
 
     /// The inner service is called now.
-    pub(super) fn sent(&mut self, at: Instant, hops: Option<Hops>) {
+    pub(super) fn sent(&mut self, at: Instant) {
         self.started = Some(at);
-        self.hops = hops;
     }
 
     /// The response head arrived.
@@ -129,11 +139,11 @@ impl Live {
         mut options: TapOptions,
     ) {
         let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
-        options.keep_content =
-            self.runtime.is_some() && self.hook.as_ref().is_some_and(|h| h.0.may_want(first));
+        options.keep_content = self.watch.runtime.is_some()
+            && self.watch.hook.as_ref().is_some_and(|h| h.0.may_want(first));
         let tap = Tap::new(wire, status, headers, &options);
         let upstream_retries = hints::upstream_retries(headers);
-        self.head = Some(Box::new(Head { at, status, tap, upstream_retries }));
+        self.head = Some(Head { at, status, tap, upstream_retries });
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -173,10 +183,14 @@ impl Live {
         self.gate_overflow = true;
     }
 
+    /// The response goes to whoever reads it.
+    pub(super) fn handed_up(&mut self) {
+        self.with_reader = true;
+    }
+
     /// Closes by how the body ended.
     pub(super) fn close_body(self, end: &BodyEnd) -> Settle {
-        let decision = |live: &mut Live| live.decide(end);
-        self.close(decision)
+        self.close(|live| live.decide(end))
     }
 
     /// Closes an attempt that got no head.
@@ -187,7 +201,7 @@ impl Live {
     fn close(mut self, decide: impl FnOnce(&mut Live) -> Decision) -> Settle {
         let decision = decide(&mut self);
         let (ack, job) = self.submit(decision);
-        Settle::new(self.attempt.clone(), self.unsettled.take(), ack, job)
+        Settle::new(self.attempt.clone(), self.unsettled.take(), ack, job, self.config.clone())
     }
 
     fn decide(&mut self, end: &BodyEnd) -> Decision {
@@ -213,12 +227,16 @@ impl Live {
         let (verdict, answer) = (closed.verdict, closed.answer_sha256);
         let ack = right.close(closed);
         let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
-        let job = match (self.hook.take(), self.runtime.take(), content, answer) {
+        let job = match (self.watch.hook.take(), self.watch.runtime.take(), content, answer) {
             (Some(hook), Some(runtime), Some(content), Some(answer))
                 if verdict.is_content() && hook.0.wants(verdict, first) =>
             {
                 let attempt = self.attempt.clone();
-                Some((hook, GradeJob { attempt, right, content, verdict, answer, runtime }))
+                let ack_limit = self.config.ack_limit;
+                Some((
+                    hook,
+                    GradeJob { attempt, right, content, verdict, answer, runtime, ack_limit },
+                ))
             }
             _ => None,
         };
@@ -231,9 +249,10 @@ impl Live {
             |start: Instant, at: Instant| Limits::micros(at.saturating_duration_since(start));
         let mut closed = Closed::bare(self.attempt.id(), decision);
         closed.detail.gate_overflow = self.gate_overflow;
+        closed.detail.code = closed.detail.code.map(|code| self.watch.secrets.mask(code));
         closed.bytes = self.bytes;
-        closed.redirects = self.hops.as_ref().map(Hops::list).unwrap_or_default();
-        closed.fingerprint = self.sent.as_ref().and_then(SentHash::get);
+        closed.redirects = self.watch.hops.as_ref().map(Hops::list).unwrap_or_default();
+        closed.fingerprint = self.watch.sent.as_ref().and_then(SentHash::get);
         if let Some(start) = self.started {
             closed.end_us = since(start, now);
             closed.head_us = self.head.as_ref().map(|h| since(start, h.at));
@@ -244,7 +263,7 @@ impl Live {
         if let Some(head) = &mut self.head {
             let evidence = head.tap.evidence();
             closed.status = Some(head.status);
-            closed.finish_reason = evidence.finish_reason;
+            closed.finish_reason = evidence.finish_reason.map(|word| self.watch.secrets.mask(word));
             closed.events = evidence.events;
             closed.content_sha256 = evidence.content_sha256;
             closed.answer_sha256 = closed.verdict.is_content().then_some(evidence.answer_sha256);
@@ -268,10 +287,11 @@ impl Drop for Live {
         if self.right.is_none() {
             return;
         }
-        let holder = if self.head.is_some() { Holder::Reader } else { Holder::Caller };
+        let holder = if self.with_reader { Holder::Reader } else { Holder::Caller };
         let decision = self.decide(&BodyEnd::Dropped(holder));
         let (ack, job) = self.submit(decision);
-        drop(Settle::new(self.attempt.clone(), self.unsettled.take(), ack, job));
+        let unsettled = self.unsettled.take();
+        drop(Settle::new(self.attempt.clone(), unsettled, ack, job, self.config.clone()));
     }
 }
 

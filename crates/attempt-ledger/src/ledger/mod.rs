@@ -6,6 +6,7 @@ mod gate;
 mod layer;
 mod live;
 mod prepare;
+mod secrets;
 mod settle;
 
 pub use body::ResponseBody;

@@ -4,6 +4,7 @@ use attempt_ledger_core::{Digest, FingerprintBuilder, RequestParts, fingerprint}
 use attempt_ledger_wire::{RequestFacts, Wire, read_request};
 use http::{Request, Uri};
 
+use super::secrets::Secrets;
 use crate::{RequestBody, SentHash};
 
 /// What is known of a request before it is sent.
@@ -13,6 +14,7 @@ pub(super) struct Prepared {
     pub(super) fingerprint: Option<Digest>,
     pub(super) host: Option<Arc<str>>,
     pub(super) sent: Option<SentHash>,
+    pub(super) secrets: Secrets,
 }
 
 pub(super) fn prepare<B: RequestBody>(
@@ -21,7 +23,12 @@ pub(super) fn prepare<B: RequestBody>(
     epoch: u32,
 ) -> Prepared {
     let path = request.uri().path();
-    let wire = wire.unwrap_or_else(|| Wire::detect(path));
+    // The answer to a HEAD has no body on any wire.
+    let wire = if request.method() == http::Method::HEAD {
+        Wire::Plain
+    } else {
+        wire.unwrap_or_else(|| Wire::detect(path))
+    };
     let body = request.body().bytes();
     let facts = read_request(wire, request.method(), path, body.as_deref());
     let sent = if body.is_none() { request.body().sent() } else { None };
@@ -33,7 +40,8 @@ pub(super) fn prepare<B: RequestBody>(
             None
         }
     });
-    Prepared { wire, facts, fingerprint, host: host(request), sent }
+    let secrets = Secrets::of(request);
+    Prepared { wire, facts, fingerprint, host: host(request), sent, secrets }
 }
 
 /// The fingerprint of what would be sent; `None` for a streamed body.

@@ -2,6 +2,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -9,8 +10,11 @@ use std::{
 use attempt_ledger_store::{Ack, StoreError};
 use tokio::{task::JoinHandle, time::Instant};
 
-use super::live::{GradeJob, Hook, Unsettled};
-use crate::{Attempt, clock::LazyTimer};
+use super::{
+    layer::Config,
+    live::{GradeJob, Hook, Unsettled},
+};
+use crate::{Attempt, OnLedgerError, clock::LazyTimer};
 
 /// What follows an attempt's end: the acknowledgement of its closing row, then its grade.
 ///
@@ -22,6 +26,7 @@ pub(super) struct Settle {
     job: Option<(Hook, GradeJob)>,
     timer: LazyTimer,
     since: Option<Instant>,
+    config: Arc<Config>,
     _unsettled: Option<Unsettled>,
 }
 
@@ -37,9 +42,17 @@ impl Settle {
         unsettled: Option<Unsettled>,
         ack: Ack<()>,
         job: Option<(Hook, GradeJob)>,
+        config: Arc<Config>,
     ) -> Self {
-        let timer = LazyTimer::default();
-        Settle { attempt, step: Step::Close(ack), job, timer, since: None, _unsettled: unsettled }
+        Settle {
+            attempt,
+            step: Step::Close(ack),
+            job,
+            timer: LazyTimer::default(),
+            since: None,
+            config,
+            _unsettled: unsettled,
+        }
     }
 
     /// Ready when the row is recorded and its grade, if it gets one, appended.
@@ -59,13 +72,13 @@ impl Settle {
                         }
                     };
                     self.since = None;
+                    self.attempt.tell(recorded.is_ok());
                     if let Err(error) = recorded {
                         // What is not recorded is not graded.
                         self.job = None;
                         self.step = Step::Done;
                         return Poll::Ready(Err(error));
                     }
-                    self.attempt.set_recorded();
                     self.step = match self.job.take() {
                         Some((hook, job)) => Step::Grade(hook.0.start(job, None), hook.0.limit()),
                         None => Step::Done,
@@ -93,9 +106,17 @@ impl Settle {
 
 impl Drop for Settle {
     fn drop(&mut self) {
-        let Some((hook, job)) = self.job.take() else { return };
-        if let Step::Close(ack) = std::mem::replace(&mut self.step, Step::Done) {
-            hook.0.start(job, Some(ack));
+        let Step::Close(ack) = std::mem::replace(&mut self.step, Step::Done) else { return };
+        self.attempt.tell(false);
+        match self.job.take() {
+            Some((hook, job)) => {
+                hook.0.start(job, Some(ack));
+            }
+            // Nobody awaits it any more; where the caller chose to go on, it is counted all the same.
+            None if self.config.on_error == OnLedgerError::GoOn => {
+                self.config.unrecorded.watch(ack, 1);
+            }
+            None => {}
         }
     }
 }

@@ -7,13 +7,17 @@ use std::{
 
 use attempt_ledger_core::{Grade, GradeRefused, GraderInfo, Ordinal, RefusedWhy, Verdict};
 use attempt_ledger_store::Ack;
-use tokio::task::JoinHandle;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout, timeout_at},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{GradeInput, Graded, Grader};
 use crate::{
     CarryCase,
+    config::deadline,
     ledger::{GradeHook, GradeJob, Hook},
 };
 
@@ -144,12 +148,13 @@ async fn grade<G: Grader>(
     job: GradeJob,
     ack: Option<Ack<()>>,
 ) {
-    if let Some(ack) = ack
-        && ack.await.is_err()
-    {
-        return;
+    if let Some(ack) = ack {
+        if !matches!(timeout(job.ack_limit, ack).await, Ok(Ok(()))) {
+            return;
+        }
+        job.attempt.tell(true);
     }
-    let GradeJob { attempt, mut right, content, verdict, answer, .. } = job;
+    let GradeJob { attempt, mut right, content, verdict, answer, ack_limit, .. } = job;
     let input = GradeInput {
         content,
         verdict,
@@ -157,10 +162,14 @@ async fn grade<G: Grader>(
         attempt: attempt.id(),
         ordinal: attempt.ordinal(),
     };
-    let Ok(Ok(Graded { score, attempts })) = tokio::time::timeout(limit, grader.grade(input)).await
-    else {
+    let at = deadline(Instant::now(), limit);
+    let Ok(Ok(Graded { score, attempts })) = timeout_at(at, grader.grade(input)).await else {
         return;
     };
+    // A grader that blocks its thread is ready before the timer is looked at.
+    if Instant::now() > at {
+        return;
+    }
     let why = if !score.is_finite() {
         Some(RefusedWhy::NotFinite)
     } else if score < info.low || score > info.high {
@@ -171,7 +180,7 @@ async fn grade<G: Grader>(
     if let Some(why) = why {
         let score = score.is_finite().then_some(score);
         let refused = GradeRefused { attempt: attempt.id(), why, score, grader: info.name };
-        let _ = right.refuse_grade(refused).await;
+        let _ = timeout(ack_limit, right.refuse_grade(refused)).await;
         return;
     }
     let grade = Grade {
@@ -183,8 +192,8 @@ async fn grade<G: Grader>(
         grader_attempts: attempts,
     };
     let first = attempt.ordinal().is_none_or(Ordinal::is_first);
-    let accepted = if first { right.score(grade).await } else { right.diagnostic(grade).await };
-    if accepted.is_ok() {
+    let accepted = if first { right.score(grade) } else { right.diagnostic(grade) };
+    if matches!(timeout(ack_limit, accepted).await, Ok(Ok(()))) {
         attempt.set_grade(score);
     }
 }
