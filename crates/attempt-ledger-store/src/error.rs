@@ -48,6 +48,14 @@ pub enum StoreError {
         /// The most that is allowed.
         limit: usize,
     },
+    /// An attempt was to be opened with a run and without a case, or the reverse: give both, which
+    /// link it to a slot, or neither.
+    HalfLinked {
+        /// What it had.
+        has: &'static str,
+        /// What it lacked.
+        lacks: &'static str,
+    },
     /// The attempt is closed already.
     AlreadyClosed(AttemptId),
     /// The attempt was never opened here.
@@ -121,6 +129,10 @@ impl fmt::Display for StoreError {
             StoreError::RowTooLong { bytes, limit } => {
                 write!(f, "the row has {bytes} bytes; at most {limit} are allowed")
             }
+            StoreError::HalfLinked { has, lacks } => write!(
+                f,
+                "an attempt was to be opened with a {has} and without a {lacks}: give both, or neither"
+            ),
             StoreError::AlreadyClosed(attempt) => {
                 write!(f, "attempt {attempt} is closed already")
             }

@@ -1,8 +1,8 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use attempt_ledger_core::{
-    AttemptId, Cause, Closed, Digest, Event, Grade, GradeRefused, Opened, Ordinal, RefusedWhy,
-    Role, Slot, Verdict,
+    AttemptId, CallId, Cause, Closed, Digest, Event, Grade, GradeRefused, Opened, Ordinal,
+    RefusedWhy, Role, Slot, Verdict,
 };
 
 use crate::{StoreError, error::OtherFixture};
@@ -21,6 +21,12 @@ pub struct SlotState {
     pub frozen: Option<f64>,
     /// The closed attempt with the highest ordinal: its verdict, and its fingerprint where known.
     pub newest_closed: Option<(Ordinal, Verdict, Option<Digest>)>,
+    /// Whether the newest call ended in content: of that call's attempts that closed as content, the
+    /// fingerprint of the one with the highest ordinal, where known. `None` when none of them did.
+    ///
+    /// The newest call is that of the attempt with the highest ordinal; an attempt without a call is
+    /// one of its own. A hedge that lost closes later, as `abandoned`, and does not hide the answer.
+    pub newest_call_content: Option<Option<Digest>>,
     /// The fixture of the slot.
     pub fixture: Option<Digest>,
     /// Attempts that are open and may still close.
@@ -37,6 +43,8 @@ pub(crate) struct Index {
     numbers: HashMap<Slot, u32>,
     slots: Vec<SlotEntry>,
     attempts: HashMap<AttemptId, Attempt>,
+    /// Content of calls that are not their slot's newest, and may become it by another attempt.
+    contents: HashMap<(u32, CallKey), Content>,
 }
 
 #[derive(Debug, Default)]
@@ -45,13 +53,27 @@ struct SlotEntry {
     frozen: bool,
     fixture: Option<Digest>,
     visible: Option<SlotState>,
+    /// The call of the highest visible ordinal, and its content.
+    newest_call: Option<CallKey>,
+    content: Option<Content>,
 }
+
+/// A call; an attempt without one is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CallKey {
+    Call(CallId),
+    Attempt(AttemptId),
+}
+
+/// The attempt of a call that closed as content, and its fingerprint.
+type Content = (Ordinal, Option<Digest>);
 
 #[derive(Debug)]
 struct Attempt {
     /// Number of its slot and its ordinal; `None` for an unlinked attempt.
     place: Option<(u32, Ordinal)>,
     role: Role,
+    call: CallKey,
     state: AttemptState,
 }
 
@@ -65,9 +87,25 @@ enum AttemptState {
 #[derive(Debug)]
 pub(crate) enum Change {
     Nothing,
-    Opened { slot: u32, ordinal: Ordinal, attempt: AttemptId, fixture: Option<Digest> },
-    Closed { slot: u32, ordinal: Ordinal, verdict: Verdict, fingerprint: Option<Digest> },
-    Scored { slot: u32, score: f64 },
+    Opened {
+        slot: u32,
+        ordinal: Ordinal,
+        attempt: AttemptId,
+        /// `None` for a row that only spends an ordinal.
+        call: Option<CallKey>,
+        fixture: Option<Digest>,
+    },
+    Closed {
+        slot: u32,
+        ordinal: Ordinal,
+        call: CallKey,
+        verdict: Verdict,
+        fingerprint: Option<Digest>,
+    },
+    Scored {
+        slot: u32,
+        score: f64,
+    },
 }
 
 impl Index {
@@ -107,6 +145,12 @@ impl Index {
     fn check_opened(&self, opened: &mut Opened) -> Result<(), StoreError> {
         if self.attempts.contains_key(&opened.attempt) {
             return Err(StoreError::DuplicateAttempt(opened.attempt));
+        }
+        let half = |has, lacks| Err(StoreError::HalfLinked { has, lacks });
+        match (&opened.run, &opened.case) {
+            (Some(_), None) => return half("run", "case"),
+            (None, Some(_)) => return half("case", "run"),
+            _ => {}
         }
         opened.ordinal = None;
         let Some(slot) = opened.slot() else { return Ok(()) };
@@ -183,6 +227,7 @@ impl Index {
 
     fn apply_opened(&mut self, opened: &Opened) -> Change {
         let Opened { attempt, role, fingerprint, fixture, .. } = *opened;
+        let call = opened.call.map_or(CallKey::Attempt(attempt), CallKey::Call);
         let place = match (opened.slot(), opened.ordinal) {
             (Some(slot), Some(ordinal)) => {
                 let number = self.number(slot);
@@ -195,10 +240,12 @@ impl Index {
             _ => None,
         };
         if let Entry::Vacant(vacant) = self.attempts.entry(attempt) {
-            vacant.insert(Attempt { place, role, state: AttemptState::Open { fingerprint } });
+            vacant.insert(Attempt { place, role, call, state: AttemptState::Open { fingerprint } });
         }
         match place {
-            Some((slot, ordinal)) => Change::Opened { slot, ordinal, attempt, fixture },
+            Some((slot, ordinal)) => {
+                Change::Opened { slot, ordinal, attempt, call: Some(call), fixture }
+            }
             None => Change::Nothing,
         }
     }
@@ -211,7 +258,7 @@ impl Index {
         match attempt.place {
             Some((slot, ordinal)) => {
                 let fingerprint = fingerprint.or(closed.fingerprint);
-                Change::Closed { slot, ordinal, verdict, fingerprint }
+                Change::Closed { slot, ordinal, call: attempt.call, verdict, fingerprint }
             }
             None => Change::Nothing,
         }
@@ -241,24 +288,45 @@ impl Index {
         else {
             return;
         };
-        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
+        let Index { slots, contents, .. } = self;
+        let Some(entry) = slots.get_mut(slot as usize) else { return };
         match *change {
-            Change::Opened { ordinal, attempt, fixture, .. } => {
+            Change::Opened { ordinal, attempt, call, fixture, .. } => {
+                let newest = entry.visible.is_none_or(|state| state.last < ordinal);
+                let call = call.filter(|_| newest);
+                if call.is_some() && call != entry.newest_call {
+                    entry.turn_to(slot, call, contents);
+                }
+                let content = entry.content;
                 let state = entry.visible.get_or_insert(SlotState {
                     last: ordinal,
                     first: attempt,
                     first_verdict: None,
                     frozen: None,
                     newest_closed: None,
+                    newest_call_content: None,
                     fixture: None,
                     open: 0,
                 });
+                state.newest_call_content = content.map(|(_, fingerprint)| fingerprint);
                 state.last = state.last.max(ordinal);
                 state.fixture = state.fixture.or(fixture);
                 state.open = state.open.saturating_add(1);
             }
-            Change::Closed { ordinal, verdict, fingerprint, .. } => {
+            Change::Closed { ordinal, call, verdict, fingerprint, .. } => {
+                if verdict.is_content() {
+                    let content = Some((ordinal, fingerprint));
+                    if entry.newest_call == Some(call) {
+                        // By the ordinals: no two are equal.
+                        entry.content = newer(entry.content, content);
+                    } else if matches!(call, CallKey::Call(_)) {
+                        let earlier = contents.remove(&(slot, call));
+                        contents.extend(newer(earlier, content).map(|c| ((slot, call), c)));
+                    }
+                }
+                let content = entry.content;
                 let Some(state) = &mut entry.visible else { return };
+                state.newest_call_content = content.map(|(_, fingerprint)| fingerprint);
                 state.open = state.open.saturating_sub(1);
                 if ordinal.is_first() {
                     state.first_verdict = Some(verdict);
@@ -282,6 +350,15 @@ impl Index {
         self.publish(&change);
     }
 
+    /// Counts the ordinal of an opening that may not have been acknowledged, and is not in the ledger.
+    pub(crate) fn recall_unproven(&mut self, event: &Event) {
+        let mut change = self.apply(event);
+        if let Change::Opened { call, .. } = &mut change {
+            *call = None;
+        }
+        self.publish(&change);
+    }
+
     /// The writer of all attempts so far is gone: what is open stays so, and is lost.
     pub(crate) fn forget_open(&mut self) {
         for state in self.slots.iter_mut().filter_map(|entry| entry.visible.as_mut()) {
@@ -294,6 +371,26 @@ impl Index {
         let number = *self.numbers.get(slot)?;
         self.slots.get(number as usize)?.visible
     }
+}
+
+impl SlotEntry {
+    /// Makes `call` the newest. An attempt's own call never comes back, so what it had is dropped.
+    fn turn_to(
+        &mut self,
+        slot: u32,
+        call: Option<CallKey>,
+        contents: &mut HashMap<(u32, CallKey), Content>,
+    ) {
+        let before = std::mem::replace(&mut self.newest_call, call);
+        if let (Some(before @ CallKey::Call(_)), Some(content)) = (before, self.content.take()) {
+            contents.insert((slot, before), content);
+        }
+        self.content = call.and_then(|call| contents.remove(&(slot, call)));
+    }
+}
+
+fn newer(one: Option<Content>, other: Option<Content>) -> Option<Content> {
+    one.into_iter().chain(other).max_by_key(|(ordinal, _)| *ordinal)
 }
 
 /// The event that records a grade that was not accepted.

@@ -163,7 +163,8 @@ impl Ledger {
 /// and the session, which the ledger fills in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenRequest {
-    /// Its run; without run or case the attempt is unlinked: it gets no ordinal and no score.
+    /// Its run; without run and case the attempt is unlinked: it gets no ordinal and no score. With
+    /// one of them only it is refused.
     pub run: Option<RunId>,
     /// Its case.
     pub case: Option<CaseId>,

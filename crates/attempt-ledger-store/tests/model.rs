@@ -4,7 +4,7 @@
 
 mod common;
 
-use attempt_ledger_core::{AttemptId, Digest, Event, Slot, Verdict};
+use attempt_ledger_core::{AttemptId, CallId, Digest, Event, Slot, Verdict};
 use attempt_ledger_store::{
     CloseRight, Ledger, StoreError,
     file::{FileOptions, Writer},
@@ -53,6 +53,9 @@ impl Side {
         match operation {
             Operation::Open { case, fixture, drop } => {
                 let mut request = request(&format!("case-{case}"));
+                // Calls of several attempts, side by side, and attempts without one.
+                let call = self.attempts.len() * 7 / 3 % 4;
+                request.call = (call > 0).then(|| CallId::from_u128(call as u128));
                 // Most name the same fixture, some none, few another.
                 request.fixture = match fixture {
                     0 => Some(Digest::of(b"other")),
@@ -145,8 +148,12 @@ impl Side {
             let first = self.attempts.iter().position(|(a, _)| *a == state.first);
             let frozen = state.frozen.map(f64::to_bits);
             Some(format!(
-                "{:?} {first:?} {:?} {frozen:?} {:?} {:?}",
-                state.last, state.first_verdict, state.newest_closed, state.fixture
+                "{:?} {first:?} {:?} {frozen:?} {:?} {:?} {:?}",
+                state.last,
+                state.first_verdict,
+                state.newest_closed,
+                state.newest_call_content,
+                state.fixture
             ))
         };
         (0..3).map(|case| format!("{:?}", tell(case))).collect()

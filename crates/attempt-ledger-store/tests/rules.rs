@@ -9,11 +9,11 @@ use std::{
 };
 
 use attempt_ledger_core::{
-    AttemptId, Digest, Event, Fold, Note, Ordinal, Planned, RefusedWhy, Remote, RunId, Unrecorded,
-    Verdict,
+    AttemptId, CallId, Digest, Event, Fold, Note, Ordinal, Planned, RefusedWhy, Remote, RunId,
+    Unrecorded, Verdict,
 };
 use attempt_ledger_store::{
-    Capacity, Ledger, OpenRequest, StoreError,
+    Capacity, CloseRight, Ledger, OpenRequest, StoreError,
     file::{FileOptions, Writer},
 };
 use common::*;
@@ -178,6 +178,75 @@ async fn another_fixture_is_an_error_and_another_fingerprint_is_not() {
         assert_eq!(state.fixture, Some(Digest::of(b"f")));
         let newest = (Ordinal::new(2).expect("2"), Verdict::Empty, Some(Digest::of(b"2")));
         assert_eq!(state.newest_closed, Some(newest));
+    }
+}
+
+/// Opens an attempt of a call, with a fingerprint.
+async fn open_of(ledger: &Ledger, call: Option<u128>, print: &[u8]) -> CloseRight {
+    let call = call.map(CallId::from_u128);
+    let fingerprint = Some(Digest::of(print));
+    let opening = ledger.open(OpenRequest { call, fingerprint, ..request("a") });
+    opening.await.expect("opened").0
+}
+
+#[tokio::test]
+async fn the_newest_call_tells_whether_it_had_content() {
+    for (ledger, _room) in stores(Capacity::default()) {
+        let content = || ledger.slot(&slot("a")).expect("known").newest_call_content;
+        let of = |print: &[u8]| Some(Some(Digest::of(print)));
+        let end = async |right: &mut CloseRight, verdict| {
+            right.close(closed(right.attempt(), verdict)).await.expect("closed");
+        };
+        // A hedge: the later attempt lost, and closes after the answer.
+        let mut one = open_of(&ledger, Some(1), b"1").await;
+        let mut hedge = open_of(&ledger, Some(1), b"2").await;
+        assert_eq!(content(), None);
+        end(&mut one, Verdict::Ok).await;
+        end(&mut hedge, Verdict::Abandoned).await;
+        assert_eq!(content(), of(b"1"));
+        assert_eq!(
+            ledger.slot(&slot("a")).expect("known").newest_closed.map(|c| c.0.get()),
+            Some(2)
+        );
+        // Another call: what the one before had no longer counts.
+        let mut two = open_of(&ledger, Some(2), b"3").await;
+        assert_eq!(content(), None);
+        end(&mut two, Verdict::Deadline).await;
+        assert_eq!(content(), None);
+        // The first goes on beside it.
+        let mut again = open_of(&ledger, Some(1), b"4").await;
+        assert_eq!(content(), of(b"1"));
+        end(&mut again, Verdict::Refused).await;
+        assert_eq!(content(), of(b"4"), "the highest ordinal with content");
+        // One without a call is a call of its own, as is the next.
+        let mut alone = open_of(&ledger, None, b"5").await;
+        assert_eq!(content(), None);
+        let late = open_of(&ledger, None, b"6").await;
+        end(&mut alone, Verdict::Ok).await;
+        assert_eq!(content(), None);
+        // Content of a call that is not the newest counts once the call is.
+        let mut three = open_of(&ledger, Some(3), b"7").await;
+        let mut four = open_of(&ledger, Some(4), b"8").await;
+        end(&mut three, Verdict::Empty).await;
+        end(&mut four, Verdict::Transport).await;
+        assert_eq!(content(), None);
+        drop((open_of(&ledger, Some(3), b"9").await, late));
+        assert_eq!(content(), of(b"7"));
+    }
+}
+
+#[tokio::test]
+async fn a_half_linked_attempt_is_refused() {
+    for (ledger, _room) in stores(Capacity::default()) {
+        for (half, says) in [
+            (OpenRequest { case: None, ..request("a") }, "with a run and without a case"),
+            (OpenRequest { run: None, ..request("a") }, "with a case and without a run"),
+        ] {
+            let error = ledger.open(half).await.expect_err("half");
+            assert!(matches!(error, StoreError::HalfLinked { .. }), "{error}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        assert!(ledger.records().expect("reads").iter().all(|r| r.event.kind() != "opened"));
     }
 }
 

@@ -319,7 +319,7 @@ impl FileOptions {
 fn count_unproven(io: &dyn Io, file: &Path, from: u64, index: &mut Index) -> Result<(), OpenError> {
     each_sound_row(io, file, from, b",\"kind\":\"opened\",", |record| {
         if matches!(record.event, Event::Opened(_)) {
-            index.recall(&record.event);
+            index.recall_unproven(&record.event);
         }
     })
     .map_err(|cause| OpenError::io("read", file, cause))
