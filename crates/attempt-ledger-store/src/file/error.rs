@@ -2,6 +2,8 @@ use std::{error::Error, fmt, io, path::Path, sync::Arc};
 
 use attempt_ledger_core::{SessionId, Timestamp};
 
+use super::line::VERSION;
+
 /// Who holds a ledger's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,6 +62,8 @@ pub enum OpenError {
         /// The newest that is known here.
         known: u32,
     },
+    /// It has a row that a newer version of this program wrote.
+    NewerRow(Damage),
     /// Stored bytes are not what was written.
     Damaged(Damage),
     /// The durability can not be had from files.
@@ -119,7 +123,7 @@ impl fmt::Display for OpenError {
                 "{} is of format {found}; this program knows formats up to {known}: use a newer one",
                 file.display()
             ),
-            OpenError::Damaged(damage) => damage.fmt(f),
+            OpenError::NewerRow(damage) | OpenError::Damaged(damage) => damage.fmt(f),
             OpenError::Durability => {
                 f.write_str("files are synced or written; durability memory is a ledger in memory")
             }
@@ -143,7 +147,14 @@ impl Error for OpenError {
     }
 }
 
-/// Stored bytes that are not what was written, or can not be read. Nothing is appended after them.
+impl From<Damage> for OpenError {
+    fn from(damage: Damage) -> Self {
+        if damage.is_newer() { OpenError::NewerRow(damage) } else { OpenError::Damaged(damage) }
+    }
+}
+
+/// Stored bytes that are not what was written, or can not be read: where
+/// [`is_newer`](Self::is_newer), by this version only. Nothing is appended after them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Damage {
@@ -155,6 +166,13 @@ pub struct Damage {
     pub seq: u64,
     /// What is wrong.
     pub kind: DamageKind,
+}
+
+impl Damage {
+    /// Whether the bytes are whole, and of a newer version than this program.
+    pub fn is_newer(&self) -> bool {
+        matches!(self.kind, DamageKind::Version(_) | DamageKind::UnknownKind(_))
+    }
 }
 
 /// What is wrong with stored bytes.
@@ -171,7 +189,9 @@ pub enum DamageKind {
     Sequence,
     /// A row is of a version this program does not know.
     Version(u64),
-    /// A row is not of a known event.
+    /// A row is of a kind of event that this program does not know, which a later version wrote.
+    UnknownKind(String),
+    /// A row's event can not be read.
     Content(String),
     /// A row is followed by something else than a newline.
     AfterRow,
@@ -189,19 +209,26 @@ pub enum DamageKind {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} is damaged at byte {}, where row {} was due: ",
-            self.file.display(),
-            self.offset,
-            self.seq
-        )?;
+        let (file, offset, seq) = (self.file.display(), self.offset, self.seq);
+        if self.is_newer() {
+            write!(f, "{file} was written by a newer version: row {seq}, at byte {offset}, ")?;
+        } else {
+            write!(f, "{file} is damaged at byte {offset}, where row {seq} was due: ")?;
+        }
         match &self.kind {
             DamageKind::Shape => f.write_str("the line is no row"),
             DamageKind::Checksum => f.write_str("the row's checksum is of other bytes"),
             DamageKind::Chain => f.write_str("the row does not follow from the one before"),
             DamageKind::Sequence => f.write_str("the row has another number"),
-            DamageKind::Version(found) => write!(f, "the row is of version {found}"),
+            DamageKind::Version(found) => {
+                write!(
+                    f,
+                    "is of version {found}, and this program knows {VERSION}: use a newer one"
+                )
+            }
+            DamageKind::UnknownKind(kind) => {
+                write!(f, "is of the unknown kind {kind:?}: use a newer program")
+            }
             DamageKind::Content(why) => write!(f, "the row is no event ({why})"),
             DamageKind::AfterRow => f.write_str("a row is followed by something else"),
             DamageKind::Header => f.write_str("the segment's first row is not its header"),

@@ -131,6 +131,8 @@ pub(crate) enum Fault {
     Sequence,
     /// It is of a later version.
     Version(u64),
+    /// It is of an event of a later version.
+    Kind(String),
     /// It is a row, but not of an event.
     Content(String),
 }
@@ -221,7 +223,7 @@ impl<'a> Sound<'a> {
             b"sealed" => serde_json::from_slice(json).map(Event::Sealed),
             other => {
                 let kind = String::from_utf8_lossy(other);
-                return Err(Fault::Content(format!("unknown kind {kind:?}")));
+                return Err(Fault::Kind(kind.into_owned()));
             }
         };
         Ok(Record { seq, time, event: event.map_err(content)? })

@@ -58,5 +58,5 @@ mod writer;
 pub use error::{Damage, DamageKind, Holder, OpenError};
 pub use io::{Io, IoFile, IoRead, RealIo};
 pub use options::{FileOptions, Writer};
-pub use reader::{FileReader, Ignored};
+pub use reader::{FileReader, Ignored, IgnoredKind};
 pub use tail::{Tail, TailKind};

@@ -14,7 +14,7 @@ use super::{
     io::try_lock,
     layout::{Format, LOCK, Listing, segment_name},
     line,
-    reader::{newest_session, no_format},
+    reader::{holder, no_format},
     store::FileStore,
     tail::each_sound_row,
     writer::{Appender, Batch, OpenSegment, Shared, create_segment, first_header},
@@ -191,7 +191,7 @@ impl FileOptions {
                 return Ok(lock);
             }
         }
-        let holder = newest_session(&*self.io, &self.dir)?;
+        let holder = holder(&*self.io, &self.dir)?;
         Err(OpenError::Held { dir, holder })
     }
 
@@ -210,7 +210,7 @@ impl FileOptions {
             format.create(io, dir)?;
             format
         } else {
-            return Err(OpenError::Damaged(no_format(dir)));
+            return Err(no_format(dir).into());
         };
         // Names that a writer made and did not live to sync, before anything rests on them.
         io.sync_dir(dir).map_err(|cause| OpenError::io("sync", dir, cause))?;
@@ -226,7 +226,7 @@ impl FileOptions {
         let mut index = Index::default();
         let mut sealed = false;
         for record in reader.by_ref() {
-            let record = record.map_err(OpenError::Damaged)?;
+            let record = record.map_err(OpenError::from)?;
             sealed = matches!(record.event, Event::Sealed(_));
             index.recall(&record.event);
         }

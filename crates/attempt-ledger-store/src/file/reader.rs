@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use attempt_ledger_core::{Digest, Event, Record, Segment, SessionId};
+use attempt_ledger_core::{Digest, Event, FORMAT_VERSION, Record, Segment, SessionId};
 
 use super::{
     Damage, DamageKind, Holder, Io, IoRead, OpenError, RealIo,
@@ -50,6 +50,32 @@ pub struct Ignored {
     pub offset: u64,
     /// How many they are; 0 when only what the disk held was kept, after a failed sync.
     pub len: u64,
+    /// What they are.
+    pub kind: IgnoredKind,
+}
+
+/// What bytes that were set aside are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IgnoredKind {
+    /// The beginning of a row, whose writer was killed. Never acknowledged.
+    Torn,
+    /// A hole of zeros, and more after it, as a power cut leaves them.
+    Hole,
+    /// What followed a failed write or sync. Its bytes are not vouched for: the cache may show others
+    /// than the disk.
+    AfterFailure,
+}
+
+impl IgnoredKind {
+    /// The word in JSON and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            IgnoredKind::Torn => "torn",
+            IgnoredKind::Hole => "hole",
+            IgnoredKind::AfterFailure => "after_failure",
+        }
+    }
 }
 
 /// The segment that is being read.
@@ -153,7 +179,9 @@ impl FileReader {
         &self.ignored
     }
 
-    /// The writer that has the ledger open, if one has.
+    /// The writer that has the ledger open, if one has and has said so: `None`, too, while the newest
+    /// `session` row is of a process of this machine that is gone, since its writer is still
+    /// starting.
     ///
     /// # Errors
     /// The lock can not be opened, or no segment be read.
@@ -172,11 +200,10 @@ impl FileReader {
         if try_lock_shared(&file).map_err(failed)? {
             return Ok(None);
         }
-        newest_session(&*self.io, &self.dir)
+        holder(&*self.io, &self.dir)
     }
 
-    /// The session of the writer that has the ledger open, if one has: the one whose attempts may
-    /// still close.
+    /// The session of that [`writer`](Self::writer): the one whose attempts may still close.
     ///
     /// # Errors
     /// As [`writer`](Self::writer).
@@ -349,6 +376,9 @@ impl FileReader {
         let line = bytes.get(..end).unwrap_or_default();
         let record = Sound::new(line).and_then(|row| row.record(&mut self.scratch));
         match record.map_err(|fault| damage(fault.into()))?.event {
+            Event::Segment(header) if header.version > FORMAT_VERSION => {
+                Err(damage(DamageKind::Version(u64::from(header.version))))
+            }
             Event::Segment(header) => Ok(header),
             _ => Err(damage(DamageKind::Header)),
         }
@@ -365,22 +395,25 @@ impl FileReader {
             kind,
         };
         let there = open.size - open.len;
+        let mut kind = IgnoredKind::AfterFailure;
         match header.ignored_sha256 {
             // After a failed sync the cache shows other bytes than the disk, until the next boot.
             None if header.ignored_len > 0 => {}
             _ if there != header.ignored_len => return Err(damage(DamageKind::Length)),
             None => {}
             Some(digest) => {
-                let found = tail::digest(&*open.file, open.len, there);
-                let found = found.map_err(|cause| damage(DamageKind::Io(Arc::new(cause))))?;
+                let aside = tail::aside(&*open.file, open.len, open.size);
+                let (found, hole) =
+                    aside.map_err(|cause| damage(DamageKind::Io(Arc::new(cause))))?;
                 if found != digest {
                     return Err(damage(DamageKind::Ignored));
                 }
+                kind = if hole { IgnoredKind::Hole } else { IgnoredKind::Torn };
             }
         }
         if there > 0 || header.ignored_len > 0 {
             let file = Arc::clone(&open.path);
-            self.ignored.push(Ignored { file, offset: open.len, len: there });
+            self.ignored.push(Ignored { file, offset: open.len, len: there, kind });
         }
         Ok(())
     }
@@ -440,28 +473,38 @@ impl Iterator for FileReader {
 }
 
 fn check_header(open: &Open, header: &Record, ledger: &str) -> Result<(), Damage> {
-    let fits = match &header.event {
-        Event::Segment(segment) => segment.ledger == ledger && header.seq == open.first,
-        _ => false,
+    let kind = match &header.event {
+        Event::Segment(segment) if segment.version > FORMAT_VERSION => {
+            DamageKind::Version(u64::from(segment.version))
+        }
+        Event::Segment(segment) if segment.ledger == ledger && header.seq == open.first => {
+            return Ok(());
+        }
+        _ => DamageKind::Header,
     };
-    if fits {
-        return Ok(());
-    }
-    Err(Damage {
-        file: Arc::clone(&open.path),
-        offset: 0,
-        seq: open.first,
-        kind: DamageKind::Header,
-    })
+    Err(Damage { file: Arc::clone(&open.path), offset: 0, seq: open.first, kind })
 }
 
 pub(crate) fn no_format(dir: &Path) -> Damage {
     Damage { file: dir.join(FORMAT).into(), offset: 0, seq: 0, kind: DamageKind::Format }
 }
 
+/// Who holds the lock, where that can be told: the newest session, unless its process was of this
+/// machine and is gone. Another holds it then, and has not written its row yet.
+pub(crate) fn holder(io: &dyn Io, dir: &Path) -> Result<Option<Holder>, OpenError> {
+    let newest = newest_session(io, dir)?;
+    Ok(newest.filter(|holder| holder.host != crate::host() || is_running(holder.pid)))
+}
+
+/// Whether this machine has a process with that id; `true` where it does not tell.
+fn is_running(pid: u32) -> bool {
+    let processes = Path::new("/proc");
+    !processes.join("self").exists() || processes.join(pid.to_string()).exists()
+}
+
 /// The newest `session` row, read from the last segment backwards. Checksums are checked, the chain
 /// is not: it is only for an error's text and for telling who is alive.
-pub(crate) fn newest_session(io: &dyn Io, dir: &Path) -> Result<Option<Holder>, OpenError> {
+fn newest_session(io: &dyn Io, dir: &Path) -> Result<Option<Holder>, OpenError> {
     let listing = Listing::read(io, dir)?;
     for first in listing.segments.into_iter().rev() {
         let path = dir.join(segment_name(first));
@@ -492,6 +535,7 @@ impl From<Fault> for DamageKind {
             Fault::Chain => DamageKind::Chain,
             Fault::Sequence => DamageKind::Sequence,
             Fault::Version(found) => DamageKind::Version(found),
+            Fault::Kind(kind) => DamageKind::UnknownKind(kind),
             Fault::Content(why) => DamageKind::Content(why),
         }
     }

@@ -140,7 +140,7 @@ impl Store for FileStore {
         let reader = FileReader::open_with(Arc::clone(&self.io), &self.dir).map_err(unreadable)?;
         let mut records = Vec::new();
         for record in reader {
-            let record = record.map_err(|damage| unreadable(OpenError::Damaged(damage)))?;
+            let record = record.map_err(|damage| unreadable(damage.into()))?;
             if record.seq >= written {
                 break;
             }

@@ -143,11 +143,11 @@ fn look(file: &dyn IoRead, from: u64, size: u64) -> io::Result<Seen> {
     Ok(seen)
 }
 
-/// SHA-256 of a part of a file.
-pub(crate) fn digest(file: &dyn IoRead, from: u64, len: u64) -> io::Result<Digest> {
-    let mut sha = Sha256::new();
-    each_chunk(file, from, len, |_, bytes| sha.update(bytes))?;
-    Ok(Digest::from_bytes(sha.finalize().into()))
+/// SHA-256 of bytes that were set aside, and whether they have a hole: what is torn has no newline,
+/// and nothing but zeros after a zero.
+pub(crate) fn aside(file: &dyn IoRead, from: u64, size: u64) -> io::Result<(Digest, bool)> {
+    let seen = look(file, from, size)?;
+    Ok((seen.digest, seen.newline || seen.after_zeros))
 }
 
 fn each_chunk(
