@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use attempt_ledger_core::{Digest, Event, Verdict};
+use attempt_ledger_core::{AttemptId, Digest, Event, Ordinal, Record, Verdict};
 use attempt_ledger_store::file::{
     DamageKind, FileOptions, FileReader, Holder, IgnoredKind, OpenError,
 };
@@ -96,10 +96,6 @@ async fn a_segment_of_a_newer_version_is_not_damage() {
 /// Bytes that were set aside say why.
 #[tokio::test]
 async fn bytes_set_aside_have_a_kind() {
-    let zeros = |dir: &Path| {
-        let len = fs::metadata(last_segment(dir)).expect("there").len();
-        vec![0_u8; usize::try_from((len + 2).next_multiple_of(512) - len).expect("small")]
-    };
     let half = b"{\"v\":1,\"seq\":".to_vec();
     for (kind, word) in [
         (IgnoredKind::Torn, "torn"),
@@ -125,13 +121,40 @@ async fn bytes_set_aside_have_a_kind() {
     }
 }
 
+fn zeros(dir: &Path) -> Vec<u8> {
+    let len = fs::metadata(last_segment(dir)).expect("there").len();
+    vec![0; usize::try_from((len + 2).next_multiple_of(512) - len).expect("small")]
+}
+
+/// An opening among bytes that were set aside spends its ordinal, and is no newer call: nothing was
+/// sent for it that is in the ledger.
+#[tokio::test]
+async fn an_opening_set_aside_does_not_hide_content() {
+    let room = Room::new();
+    made(&room.dir()).await;
+    let opened = |record: Record| match record.event {
+        Event::Opened(opened) => Some(opened),
+        _ => None,
+    };
+    let mut opened = read_clean(&room.dir()).into_iter().find_map(opened).expect("a row");
+    opened.attempt = AttemptId::from_u128(7);
+    opened.ordinal = opened.ordinal.and_then(Ordinal::next);
+    let json = serde_json::to_string(&Event::Opened(opened)).expect("json");
+    let row = line(&room.dir(), 1, &json[1..json.len() - 1]);
+    append(&last_segment(&room.dir()), &[zeros(&room.dir()), row].concat());
+    for _ in 0..2 {
+        let state = open_file(&room.dir()).slot(&slot("a")).expect("known");
+        assert_eq!((state.last.get(), state.newest_call_content), (2, Some(None)));
+    }
+}
+
 /// A lock that is held while the newest session's process is gone is another's, whose session is
 /// not known yet: that session is not taken for alive.
 #[tokio::test]
 async fn a_process_that_is_gone_holds_nothing() {
     let room = Room::new();
     made(&room.dir()).await;
-    let session = |record: &attempt_ledger_core::Record| match &record.event {
+    let session = |record: &Record| match &record.event {
         Event::Session(session) => Some(session.clone()),
         _ => None,
     };
