@@ -13,12 +13,14 @@ use crate::{
 pub(crate) fn log(args: &args::Log, out: &mut Out) -> Result<Exit, Failure> {
     if args.events {
         let mut reader = ledger::reader(&args.dir)?;
+        let live = reader.live_session()?.is_some();
         while let Some(line) = reader.next_line() {
             writeln!(out, "{}", String::from_utf8_lossy(line?))?;
         }
+        ledger::tell(&ledger::gaps(&reader, live));
         return Ok(Exit::Fine);
     }
-    let folded = ledger::read(&args.dir)?;
+    let folded = ledger::read(&args.dir)?.told();
     if let Some(run) = &args.run {
         lookup::known_run(&folded, run)?;
     }

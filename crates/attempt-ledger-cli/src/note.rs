@@ -12,7 +12,7 @@ use crate::{
 
 pub(crate) fn note(args: args::Note, out: &mut Out) -> Result<Exit, Failure> {
     let args::Note { dir, attempt, text, run } = args;
-    let attempt = lookup::attempt(&ledger::read(&dir)?, run.as_ref(), &attempt)?;
+    let attempt = lookup::attempt(&ledger::read(&dir)?.told(), run.as_ref(), &attempt)?;
     let ledger = ledger::open(&dir, false)?;
     let done = block_on(async {
         ledger.note(Note { attempt, text }).await?;

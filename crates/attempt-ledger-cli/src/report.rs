@@ -9,23 +9,29 @@ use crate::{
     args,
     duration::shown,
     failure::{Exit, Failure},
-    ledger,
+    ledger::{self, Contents},
     out::Out,
 };
 
 pub(crate) fn report(args: &args::Report, out: &mut Out) -> Result<Exit, Failure> {
-    let folded = ledger::read(&args.dir)?;
+    let contents = ledger::read(&args.dir)?;
+    ledger::tell(&contents.gaps);
     if args.json {
-        writeln!(out, "{}", json(&of(&folded, args.run.as_ref())?)?)?;
+        writeln!(out, "{}", json(&of_contents(&contents, args.run.as_ref())?)?)?;
     } else {
-        print(&folded, args.run.as_ref(), out)?;
+        print(&contents, args.run.as_ref(), out)?;
     }
     Ok(Exit::Fine)
 }
 
 /// Prints the report of a run as text, with the settings that were changed on its way.
-pub(crate) fn print(folded: &Folded, run: Option<&RunId>, out: &mut Out) -> Result<(), Failure> {
-    let report = of(folded, run)?;
+pub(crate) fn print(
+    contents: &Contents,
+    run: Option<&RunId>,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let report = of_contents(contents, run)?;
+    let folded = &contents.folded;
     out.report(&report)?;
     let events: Vec<&RunSeen> =
         folded.runs.iter().filter(|seen| seen.event.run == report.run).collect();
@@ -57,6 +63,13 @@ fn changes(before: &RunEvent, after: &RunEvent) -> Vec<String> {
     changed
         .map(|(name, before, after)| format!("{name} {} to {}", Escaped(&before), Escaped(&after)))
         .collect()
+}
+
+/// The report of a run, with what of the ledger's files is no row among its warnings.
+fn of_contents(contents: &Contents, run: Option<&RunId>) -> Result<Report, Failure> {
+    let mut report = of(&contents.folded, run)?;
+    report.warnings.extend(contents.gaps.iter().cloned());
+    Ok(report)
 }
 
 /// The report of a run; the newest when none is named.

@@ -67,7 +67,7 @@ struct Stage {
 
 async fn play(seed: u64, dir: PathBuf, out: &mut Out) -> Result<Exit, Failure> {
     let ledger = ledger::open(&dir, true)?;
-    let before = ledger::read(&dir)?;
+    let before = ledger::read(&dir)?.told();
     let known = free_run(&before, "demo")?;
     let all = free_run(&before, "demo-steps")?;
     let script = Script::by_case(known::script(seed)).otherwise(Script::by_case(steps::script()));
@@ -229,5 +229,5 @@ async fn call(
 /// What the ledger on disk says now.
 async fn folded(stage: &Stage) -> Result<Folded, Failure> {
     stage.ledger.flush().await?;
-    ledger::read(&stage.dir)
+    Ok(ledger::read(&stage.dir)?.told())
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let name = target::run_name(&uri, &args.model, grader.as_ref(), &cases);
 
     let ledger = ledger::open(&args.ledger, true)?;
-    let folded = ledger::read(&args.ledger)?;
+    let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
     let event = settings::event(args, run.clone(), &ledger, grader, &uri, &params)?;
     settings::same_target(&folded, &event)?;
@@ -209,8 +209,9 @@ fn conclude(args: &args::Run, run: &RunId, driven: Driven, out: &mut Out) -> Res
 }
 
 fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result<(), Failure> {
-    let folded = ledger::read(&args.ledger)?;
-    report::print(&folded, Some(run), out)?;
+    let contents = ledger::read(&args.ledger)?;
+    report::print(&contents, Some(run), out)?;
+    let folded = contents.folded;
     let Driven { skipped, not_started, abandoned, .. } = driven;
     if *skipped > 0 {
         writeln!(out, "skipped, finished before: {skipped}")?;
