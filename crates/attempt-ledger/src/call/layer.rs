@@ -131,7 +131,7 @@ where
         };
         if let Some(ledger) = &self.config.skip
             && let Some(finished) =
-                finished(ledger, &case.slot, || request.fingerprint(case.slot.epoch))
+                Finished::look(ledger, &case.slot, || request.fingerprint(case.slot.epoch))
         {
             return CallFuture::refused(Error::new(ErrorKind::Finished(finished), None, None));
         }
@@ -158,6 +158,26 @@ pub struct Finished {
     pub fingerprint: Digest,
 }
 
+impl Finished {
+    /// Whether a call of `slot` would repeat finished work: its ordinal one is frozen or its newest
+    /// call ended in content, and the request is the one of its newest closed row.
+    ///
+    /// `fingerprint` is asked only where the slot is finished; `None` is never a hit.
+    pub fn look(
+        ledger: &Ledger,
+        slot: &Slot,
+        fingerprint: impl FnOnce() -> Option<Digest>,
+    ) -> Option<Self> {
+        let state = ledger.slot(slot)?;
+        if state.frozen.is_none() && state.newest_call_content.is_none() {
+            return None;
+        }
+        let (_, _, newest) = state.newest_closed?;
+        let fingerprint = fingerprint().filter(|&f| Some(f) == newest)?;
+        Some(Finished { slot: slot.clone(), score: state.frozen, fingerprint })
+    }
+}
+
 impl fmt::Display for Finished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "case {} is finished already for this very request", self.slot)?;
@@ -166,20 +186,4 @@ impl fmt::Display for Finished {
             None => f.write_str("; its first attempt has no grade"),
         }
     }
-}
-
-/// A slot is finished when its ordinal one is frozen or its newest attempt ended in content, and the
-/// request is the one that was answered.
-fn finished(
-    ledger: &Ledger,
-    slot: &Slot,
-    fingerprint: impl FnOnce() -> Option<Digest>,
-) -> Option<Finished> {
-    let state = ledger.slot(slot)?;
-    let (_, verdict, newest) = state.newest_closed?;
-    if state.frozen.is_none() && !verdict.is_content() {
-        return None;
-    }
-    let fingerprint = fingerprint().filter(|&f| Some(f) == newest)?;
-    Some(Finished { slot: slot.clone(), score: state.frozen, fingerprint })
 }
