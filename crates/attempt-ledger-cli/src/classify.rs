@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -59,14 +60,15 @@ const PIPE: usize = 64 << 10;
 
 pub(crate) fn classify(args: &args::Classify, out: &mut Out) -> Result<Exit, Failure> {
     let wire = args.wire.as_deref().map(str::parse::<Wire>).transpose().map_err(Failure::usage)?;
-    // All are read first, so that a wrong argument is told before anything is printed.
-    let recorded = args.files.iter().map(|file| read(file, wire));
-    let recorded = recorded.collect::<Result<Vec<_>, _>>()?;
+    // All are read first, so that a wrong argument is told before anything is printed; and read again
+    // in their turn, so that one is held at a time.
+    args.files.iter().try_for_each(|file| read(file, wire).map(drop))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(crate::run::no_runtime)?;
-    for recorded in &recorded {
-        let row = runtime.block_on(watch(recorded, args.stream))?;
-        writeln!(out, "{}", json(&shown(recorded, args.stream, &row))?)?;
+    for file in &args.files {
+        let recorded = read(file, wire)?;
+        let row = runtime.block_on(watch(&recorded, args.stream))?;
+        writeln!(out, "{}", json(&shown(&recorded, args.stream, &row))?)?;
     }
     Ok(Exit::Fine)
 }
@@ -75,7 +77,11 @@ fn read(file: &Path, wire: Option<Wire>) -> Result<Recorded, Failure> {
     let shown = file.display();
     let unreadable =
         |error| Failure::usage(format_args!("{shown} could not be read")).because(error);
-    let size = fs::metadata(file).map_err(unreadable)?.len();
+    // Looked at before it is opened: a pipe would be waited for, and a device has no end.
+    if !fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err(Failure::usage(format_args!("{shown} is no regular file"))
+            .hint("record the response to a file first"));
+    }
     let wire = match wire {
         Some(wire) => wire,
         None => wire_of_folder(file).ok_or_else(|| {
@@ -84,12 +90,14 @@ fn read(file: &Path, wire: Option<Wire>) -> Result<Recorded, Failure> {
                 .hint(format_args!("give --wire: {}", names.join(", ")))
         })?,
     };
-    if size > MAX_FILE {
+    let mut bytes = Vec::new();
+    let opened = fs::File::open(file).map_err(unreadable)?;
+    opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE {
         return Err(Failure::usage(format_args!(
-            "{shown} has {size} bytes; at most {MAX_FILE} are read"
+            "{shown} has more than the {MAX_FILE} bytes that are read"
         )));
     }
-    let bytes = fs::read(file).map_err(unreadable)?;
     recorded(&bytes)
         .map_err(|(what, hint)| Failure::usage(format_args!("{shown} {what}")).hint(hint))?;
     Ok(Recorded { file: file.to_owned(), wire, bytes: bytes.into() })

@@ -96,3 +96,20 @@ async fn the_wire_is_the_folders_name_or_what_is_said() {
     let large = room.write("large.http", large);
     cli(&["classify", &large, "--wire", "plain"]).await.exits(0).says(r#""content_chars":9437184"#);
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_end_is_not_read() {
+    let room = Room::new();
+    std::fs::create_dir(room.path("folder.http")).expect("made");
+    for file in ["/dev/zero", "/dev/stdin", &room.arg("folder.http")] {
+        cli(&["classify", file, "--wire", "plain"]).await.exits(2).complains("is no regular file");
+    }
+    let large = room.write("large.http", "HTTP/1.1 200 OK\r\n\r\n");
+    let file = std::fs::File::options().write(true).open(&large).expect("open");
+    file.set_len((64 << 20) + 1).expect("a hole");
+    cli(&["classify", &large, "--wire", "plain"])
+        .await
+        .exits(2)
+        .complains("has more than the 67108864 bytes");
+}
