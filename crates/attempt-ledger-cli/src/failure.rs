@@ -10,7 +10,7 @@ use std::{
 use attempt_ledger_core::FoldError;
 use attempt_ledger_store::{
     StoreError,
-    file::{Damage, OpenError},
+    file::{Damage, DamageKind, OpenError},
 };
 
 use crate::out;
@@ -88,6 +88,13 @@ impl Failure {
         Self::ledger(error).because_of(error, Vec::new())
     }
 
+    /// A ledger that could not be opened, where it was only to be read.
+    pub(crate) fn of_reading(error: OpenError) -> Self {
+        let denied = matches!(&error, OpenError::Io { cause, .. } if is_denied(cause));
+        let failure = Failure::from(error);
+        if denied { failure.hint(UNREADABLE) } else { failure }
+    }
+
     fn because_of(mut self, error: &dyn Error, mut causes: Vec<String>) -> Self {
         let mut next = error.source();
         while let Some(error) = next {
@@ -139,11 +146,20 @@ impl From<io::Error> for Failure {
     }
 }
 
+const UNREADABLE: &str = "ask its owner for the right to read the directory and the files in it";
+
+fn is_denied(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::PermissionDenied
+}
+
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let hint = match &error {
             OpenError::Missing(_) => {
                 Some("name the directory of a ledger; `attempt-ledger run` and `demo` make one")
+            }
+            OpenError::Damaged(Damage { kind: DamageKind::Io(cause), .. }) if is_denied(cause) => {
+                Some(UNREADABLE)
             }
             OpenError::Damaged(_) => Some("keep a copy of the directory before anything else"),
             OpenError::Io { cause, .. } => match cause.kind() {
@@ -183,5 +199,25 @@ impl From<FoldError> for Failure {
         Failure::ledger("the ledger's rows contradict each other")
             .because(error)
             .hint("it was altered, or written by a faulty program; keep a copy of it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use super::*;
+
+    #[test]
+    fn who_may_not_read_is_not_told_to_write() {
+        let denied = || Arc::new(io::Error::from(io::ErrorKind::PermissionDenied));
+        let file = || Arc::<Path>::from(Path::new("d"));
+        let io = || OpenError::Io { action: "read", file: file(), cause: denied() };
+        let hint = |failure: Failure| match failure {
+            Failure::Said(said) => said.hint.unwrap_or_default(),
+            Failure::Closed => String::new(),
+        };
+        assert_eq!(hint(Failure::of_reading(io())), UNREADABLE);
+        assert!(hint(io().into()).contains("may write to"));
     }
 }

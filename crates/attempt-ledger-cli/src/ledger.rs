@@ -38,7 +38,8 @@ pub(crate) fn read(dir: &Path) -> Result<Contents, Failure> {
     let mut reader = reader(dir)?;
     // Asked first: a writer that ends meanwhile has closed what it had open, or lost it; asked
     // last, an attempt that it closed in between would look lost.
-    let live: HashSet<_> = reader.live_session()?.into_iter().collect();
+    let live: HashSet<_> =
+        reader.live_session().map_err(Failure::of_reading)?.into_iter().collect();
     let mut fold = Fold::new();
     for record in reader.by_ref() {
         fold.push(&record?)?;
@@ -99,8 +100,9 @@ pub(crate) fn tell(gaps: &[String]) {
 
 /// Reads the events of the ledger in `dir`.
 pub(crate) fn reader(dir: &Path) -> Result<FileReader, Failure> {
-    if dir.exists() {
-        return Ok(FileReader::open(dir)?);
+    // Where it cannot be told whether it is there, opening it says why.
+    if let Ok(false) = dir.try_exists() {
+        return Err(OpenError::Missing(dir.into()).into());
     }
-    Err(OpenError::Missing(dir.into()).into())
+    FileReader::open(dir).map_err(Failure::of_reading)
 }

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn log(args: &args::Log, out: &mut Out) -> Result<Exit, Failure> {
     if args.events {
         let mut reader = ledger::reader(&args.dir)?;
-        let live = reader.live_session()?.is_some();
+        let live = reader.live_session().map_err(Failure::of_reading)?.is_some();
         while let Some(line) = reader.next_line() {
             writeln!(out, "{}", String::from_utf8_lossy(line?))?;
         }
