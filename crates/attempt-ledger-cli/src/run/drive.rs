@@ -16,7 +16,12 @@ use tokio::{
 use tower::Service;
 
 use super::{cases::Case, progress::Progress};
-use crate::{duration::shown, failure::Failure, logging};
+use crate::{
+    duration::shown,
+    failure::{Exit, Failure},
+    logging,
+    out::complain,
+};
 
 /// What every call of a run has in common.
 pub(super) struct Calls {
@@ -81,20 +86,40 @@ enum Ended {
 }
 
 /// Ctrl-C, and what a service manager sends.
-pub(super) struct Interrupts(Signal, Signal);
+pub(super) struct Interrupts {
+    int: Signal,
+    term: Signal,
+    /// How many came.
+    seen: u32,
+}
 
 impl Interrupts {
     pub(super) fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| Failure::usage("no signals can be had").because(error))
         };
-        Ok(Interrupts(listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?))
+        let (int, term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        Ok(Interrupts { int, term, seen: 0 })
     }
 
     async fn next(&mut self) {
         tokio::select! {
-            _ = self.0.recv() => {}
-            _ = self.1.recv() => {}
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+        self.seen = self.seen.saturating_add(1);
+    }
+
+    /// After the calls nothing is left but storing the last rows and telling, which a full pipe or a
+    /// disk can hold up: the second of all signals, or whichever comes later, ends the process.
+    pub(super) async fn end_at_the_second(mut self) {
+        loop {
+            self.next().await;
+            if self.seen >= 2 {
+                complain("stopped: what was recorded stands; `attempt-ledger report` prints it\n");
+                std::process::exit(i32::from(Exit::Failed as u8));
+            }
+            complain("the calls are over: the report follows; Ctrl-C again ends without it\n");
         }
     }
 }
@@ -104,7 +129,7 @@ pub(super) async fn drive<S, B>(
     client: &Stack<S>,
     calls: Calls,
     cases: Vec<Case>,
-    mut interrupts: Interrupts,
+    interrupts: &mut Interrupts,
 ) -> Driven
 where
     Stack<S>: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Error, Future: Send>
@@ -159,7 +184,10 @@ where
         }
     }
     // Dropping a call closes its attempt, by what is known of it.
-    open.shutdown().await;
+    tokio::select! {
+        () = open.shutdown() => {}
+        () = interrupts.next() => std::process::exit(i32::from(Exit::Failed as u8)),
+    }
     driven.abandoned = in_flight;
     driven.not_started = waiting.count();
     driven

@@ -6,7 +6,7 @@ mod progress;
 mod settings;
 mod target;
 
-use std::{collections::HashMap, io};
+use std::{collections::HashMap, io, time::Duration};
 
 use attempt_ledger::{
     ClientBuilder, ClientError, Contains, Exact, Grader as _, LedgerRetry, ScoreLayer, client,
@@ -49,6 +49,9 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let grader = args.grader.map(grader_info);
     let name = target::run_name(&uri, &args.model, grader.as_ref(), &cases);
 
+    // Outlives the ledger, so that Ctrl-C is heard while that is closed.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(no_runtime)?;
     let ledger = ledger::open(&args.ledger, true)?;
     let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
@@ -73,9 +76,8 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let begun = folded.slots.iter().any(|view| view.slot.run == run);
     let finished = begun.then(|| calls.finished(&ledger, &cases));
     if_read(announce(args, &run, cases.len(), finished, &ledger, &builder, out))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let driven = runtime.map_err(no_runtime)?.block_on(async {
-        let interrupts = Interrupts::listen()?;
+    let driven = runtime.block_on(async {
+        let mut interrupts = Interrupts::listen()?;
         settings::record(&ledger, &folded, event, &cases).await?;
         drop(folded);
         let layers = ServiceBuilder::new()
@@ -83,11 +85,12 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
             .layer(logging::layer())
             .into_inner();
         let client = builder.build_through(&layers).map_err(no_client)?;
-        let driven = drive::drive(&client, calls, cases, interrupts).await;
+        let driven = drive::drive(&client, calls, cases, &mut interrupts).await;
+        tokio::spawn(interrupts.end_at_the_second());
         drop(client);
         // Where the ledger has failed the reason is told already.
         if driven.ledger.is_none() {
-            ledger.flush().await?;
+            flush(&ledger, args).await?;
         }
         Ok::<_, Failure>(driven)
     })?;
@@ -101,11 +104,13 @@ fn builder(args: &args::Run, ledger: &Ledger, cases: &[Case]) -> ClientBuilder {
     };
     let score = match args.grader {
         None => ScoreLayer::none(),
-        Some(Grader::Exact) => {
-            ScoreLayer::configure(Exact::new(expected())).diagnostics(true).build()
-        }
+        Some(Grader::Exact) => ScoreLayer::configure(Exact::new(expected()))
+            .diagnostics(true)
+            .build(),
         Some(Grader::Contains) => {
-            ScoreLayer::configure(Contains::new(expected())).diagnostics(true).build()
+            ScoreLayer::configure(Contains::new(expected()))
+                .diagnostics(true)
+                .build()
         }
     };
     client(ledger.clone())
@@ -116,6 +121,23 @@ fn builder(args: &args::Run, ledger: &Ledger, cases: &[Case]) -> ClientBuilder {
         .retry(LedgerRetry::new())
         .score(score)
         .skip_finished(ledger.clone())
+}
+
+/// The longest that is waited for the last rows.
+const FLUSH: Duration = Duration::from_secs(10);
+
+async fn flush(ledger: &Ledger, args: &args::Run) -> Result<(), Failure> {
+    if let Ok(flushed) = tokio::time::timeout(FLUSH, ledger.flush()).await {
+        return Ok(flushed?);
+    }
+    // Letting go of the last handle would wait for the writer, and without a limit.
+    std::mem::forget(ledger.clone());
+    Err(Failure::ledger(format_args!(
+        "the last rows of ledger {} were not stored within {}",
+        args.ledger.display(),
+        shown(FLUSH)
+    ))
+    .hint("look after its disk; `attempt-ledger report` tells what is there"))
 }
 
 fn grader_info(grader: Grader) -> GraderInfo {
@@ -199,13 +221,22 @@ fn conclude(args: &args::Run, run: &RunId, driven: Driven, out: &mut Out) -> Res
     let told = if_read(tell(args, run, &driven, out));
     // What the ledger did not record comes first, whether the rest could be told or not.
     if let Some(error) = driven.ledger {
-        return Err(Failure::of_ledger(&error).hint(
-            "what was recorded stands; when the ledger is in order, the same command goes on",
-        ));
+        return Err(Failure::of_ledger(&error).hint(format_args!(
+            "what was recorded stands; when the ledger is in order, {} goes on",
+            same_run(args, run)
+        )));
     }
     told?;
     let complete = driven.abandoned.is_empty() && driven.not_started == 0;
     Ok(if complete { Exit::Fine } else { Exit::Failed })
+}
+
+/// What goes on with the run: with --fresh the same command would begin another.
+fn same_run(args: &args::Run, run: &RunId) -> String {
+    match args.fresh {
+        true => format!("`--run {run}` in place of --fresh"),
+        false => "the same command".to_owned(),
+    }
 }
 
 fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result<(), Failure> {
@@ -229,7 +260,7 @@ fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result
         writeln!(out, ": case {case} {what}")?;
     }
     if *not_started > 0 {
-        writeln!(out, "not started: {not_started}; the same command goes on with them")?;
+        writeln!(out, "not started: {not_started}; {} goes on with them", same_run(args, run))?;
     }
     out.flush()
 }
