@@ -214,6 +214,15 @@ pub(crate) enum EffectArg {
     Writes,
 }
 
+impl From<EffectArg> for attempt_ledger_core::Effect {
+    fn from(arg: EffectArg) -> Self {
+        match arg {
+            EffectArg::ReadOnly => Self::ReadOnly,
+            EffectArg::Writes => Self::Writes,
+        }
+    }
+}
+
 /// Prints the published numbers of a run.
 ///
 /// They are first-attempt quality, availability faults and refused promotions, and what is needed to

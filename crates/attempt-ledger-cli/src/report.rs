@@ -48,12 +48,22 @@ pub(crate) fn print(
 fn changes(before: &RunEvent, after: &RunEvent) -> Vec<String> {
     let clock = |us: Option<u64>| us.map_or("off".into(), |us| shown(Duration::from_micros(us)));
     let stream = |event: &RunEvent| event.target.as_ref().map(|target| target.stream);
+    let effect = |event: &RunEvent| match event.retry.effect {
+        Some(effect) => effect.to_string(),
+        None => "what the request tells".to_owned(),
+    };
+    let graders = |event: &RunEvent| {
+        let names = event.graders.iter().map(|info| format!("{} {}", info.name, info.version));
+        names.collect::<Vec<_>>().join(", ")
+    };
     let pairs = [
         ("head", clock(before.limits.head_us), clock(after.limits.head_us)),
         ("idle", clock(before.limits.idle_us), clock(after.limits.idle_us)),
         ("total", clock(before.limits.total_us), clock(after.limits.total_us)),
         ("attempts", before.retry.attempts.to_string(), after.retry.attempts.to_string()),
         ("budget", clock(Some(before.retry.budget_us)), clock(Some(after.retry.budget_us))),
+        ("effect", effect(before), effect(after)),
+        ("grader", graders(before), graders(after)),
         ("gates", format!("{:?}", before.gates), format!("{:?}", after.gates)),
         ("stream", format!("{:?}", stream(before)), format!("{:?}", stream(after))),
         ("durability", before.durability.as_str().into(), after.durability.as_str().into()),

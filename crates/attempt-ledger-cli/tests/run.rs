@@ -128,7 +128,7 @@ async fn an_explicit_run_is_of_one_thing() {
             run(&["--grader", "exact", "--params", r#"{"top_p":1}"#], &url, "m").await,
             &["another params"],
         ),
-        (run(&[], &url, "m").await, &["another grader", "exact 1, not none"]),
+        (run(&[], &url, "m").await, &["another grader (exact 1+", ", not none)"]),
         (
             run(&["--grader", "contains"], &format!("{url}/x"), "n").await,
             &["URL", "model", "grader"],
@@ -356,4 +356,53 @@ async fn a_head_that_takes_too_long_is_its_own_deadline() {
         .await
         .exits(0)
         .says("head off to 5s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_that_changes_is_listed() {
+    let room = Room::new();
+    let cases = room.write("cases.jsonl", r#"{"id":"a","prompt":"x"}"#);
+    let (server, dir) = (server().await, room.arg("ledger"));
+    let url = server.url();
+    cli(&run_args(&cases, &url, &dir, &["--run", "r", "--effect", "writes"])).await.exits(0);
+    cli(&run_args(&cases, &url, &dir, &["--run", "r", "--effect", "read_only"]))
+        .await
+        .exits(0)
+        .says("effect writes to read_only");
+    let events = cli(&["log", &dir, "--events"]).await.exits(0).json();
+    let runs = events.iter().filter(|event| event["kind"] == "run");
+    let effects: Vec<_> = runs.map(|event| event["retry"]["effect"].clone()).collect();
+    assert_eq!(effects, ["writes", "read_only"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explicit_run_keeps_its_expected_answers() {
+    let room = Room::new();
+    let (server, dir) = (server().await, room.arg("ledger"));
+    let url = server.url();
+    let run = async |cases: &[(&str, &str)]| {
+        let lines = cases.iter().map(|(id, expected)| {
+            json!({ "id": id, "prompt": "<down>", "expected": expected, "fixture": 1 }).to_string()
+        });
+        let cases = room.write("cases.jsonl", lines.collect::<Vec<_>>().join("\n"));
+        let more = ["--run", "r", "--grader", "exact", "--attempts", "1"];
+        cli(&run_args(&cases, &url, &dir, &more)).await
+    };
+    run(&[("a", "pong"), ("b", "x")]).await.exits(0);
+    let sent = server.requests();
+    run(&[("a", "ping"), ("b", "x")])
+        .await
+        .exits(2)
+        .complains("run r is of another set of expected answers (exact 1+");
+    assert_eq!(server.requests(), sent, "nothing was sent");
+    // The order shapes nothing, and neither do cases that come new, or come alone at first.
+    run(&[("b", "x"), ("a", "pong")]).await.exits(0);
+    run(&[("b", "x"), ("a", "pong"), ("c", "y")]).await.exits(0).says("grader exact 1+");
+    run(&[("d", "z")]).await.exits(0);
+    run(&[("a", "pong"), ("b", "x"), ("c", "y")]).await.exits(0);
+    run(&[("a", "pong"), ("b", "x"), ("c", "z")]).await.exits(2);
+    run(&[("d", "y")]).await.exits(2).complains("another set of expected answers");
+    // Grades say what they are against.
+    let events = cli(&["log", &dir, "--events"]).await.exits(0).out;
+    assert!(!events.contains(r#""version":"1""#), "{events}");
 }

@@ -164,6 +164,9 @@ pub struct RetrySettings {
     /// The policy's name, where it is not the project's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// What a repeat would do, where the run says so for all its requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
 }
 
 /// A grader, its version, and the range of its grades.

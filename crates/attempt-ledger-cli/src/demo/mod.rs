@@ -182,6 +182,7 @@ async fn plan(stage: &Stage, run: &RunId, cases: Vec<String>) -> Result<(), Fail
             retry_on: Vec::new(),
             grade_below: Some(LEAST),
             policy: None,
+            effect: None,
         },
         graders: vec![GraderInfo {
             name: "words".into(),

@@ -1,5 +1,6 @@
 //! `run`: the cases of a file against a server.
 
+mod answers;
 mod cases;
 mod drive;
 mod progress;
@@ -11,20 +12,21 @@ use std::{collections::HashMap, io, time::Duration};
 use attempt_ledger::{
     ClientBuilder, ClientError, Contains, Exact, Grader as _, LedgerRetry, ScoreLayer, client,
 };
-use attempt_ledger_core::{CaseId, Effect, GraderInfo, Ordinal, RunId, Verdict};
+use attempt_ledger_core::{CaseId, GraderInfo, Ordinal, RunId, Verdict};
 use attempt_ledger_store::Ledger;
 use http::header;
 use tower::ServiceBuilder;
 use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
-    args::{self, EffectArg, Grader},
+    args::{self, Grader},
     duration::shown,
     failure::{Exit, Failure},
     ledger, logging,
     out::{Out, Style, complain},
     report,
 };
+use answers::Pinned;
 use cases::{Case, Common, Params};
 use drive::{Calls, Driven, Interrupts};
 
@@ -55,8 +57,9 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let ledger = ledger::open(&args.ledger, true)?;
     let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
+    let grader = grader.map(|info| answers::pinned(info, &cases));
     let event = settings::event(args, run.clone(), &ledger, grader, &uri, &params)?;
-    settings::same_target(&folded, &event)?;
+    settings::same_target(&folded, &event, &cases)?;
     settings::same_fixtures(&folded, &run, &cases)?;
 
     let builder = builder(args, &ledger, &cases);
@@ -64,10 +67,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         run: run.clone(),
         uri,
         key,
-        effect: args.effect.map(|effect| match effect {
-            EffectArg::ReadOnly => Effect::ReadOnly,
-            EffectArg::Writes => Effect::Writes,
-        }),
+        effect: args.effect.map(Into::into),
         concurrency: usize::try_from(args.concurrency).unwrap_or(usize::MAX),
         worst_case: builder.worst_case(),
     };
@@ -104,11 +104,11 @@ fn builder(args: &args::Run, ledger: &Ledger, cases: &[Case]) -> ClientBuilder {
     };
     let score = match args.grader {
         None => ScoreLayer::none(),
-        Some(Grader::Exact) => ScoreLayer::configure(Exact::new(expected()))
+        Some(Grader::Exact) => ScoreLayer::configure(Pinned::new(Exact::new(expected()), cases))
             .diagnostics(true)
             .build(),
         Some(Grader::Contains) => {
-            ScoreLayer::configure(Contains::new(expected()))
+            ScoreLayer::configure(Pinned::new(Contains::new(expected()), cases))
                 .diagnostics(true)
                 .build()
         }

@@ -8,7 +8,10 @@ use attempt_ledger_core::{
 use attempt_ledger_store::Ledger;
 use http::Uri;
 
-use super::cases::{Case, Params};
+use super::{
+    answers::{pinned, plain},
+    cases::{Case, Params},
+};
 use crate::{args, failure::Failure};
 
 /// Responses are always held whole, so that what is retried was graded.
@@ -47,6 +50,7 @@ pub(super) fn event(
             retry_on: Vec::new(),
             grade_below: None,
             policy: None,
+            effect: args.effect.map(Into::into),
         },
         graders: grader.into_iter().collect(),
         target: Some(RunTarget {
@@ -82,7 +86,11 @@ pub(super) fn choose(args: &args::Run, folded: &Folded, name: &str) -> Result<Ru
 }
 
 /// Refuses to go on with a run that is of something else.
-pub(super) fn same_target(folded: &Folded, event: &RunEvent) -> Result<(), Failure> {
+pub(super) fn same_target(
+    folded: &Folded,
+    event: &RunEvent,
+    cases: &[Case],
+) -> Result<(), Failure> {
     let run = &event.run;
     let Some(before) = folded.run(run).map(|seen| &seen.event) else {
         return Ok(());
@@ -102,7 +110,7 @@ pub(super) fn same_target(folded: &Folded, event: &RunEvent) -> Result<(), Failu
         }
         _ => others.push("kind: it was not made by `run`".to_owned()),
     }
-    if before.graders != event.graders {
+    if !same_answers(folded, event, cases) {
         let names = |graders: &[GraderInfo]| match graders {
             [] => "none".to_owned(),
             all => all
@@ -111,13 +119,37 @@ pub(super) fn same_target(folded: &Folded, event: &RunEvent) -> Result<(), Failu
                 .collect::<Vec<_>>()
                 .join(", "),
         };
-        others.push(format!("grader ({}, not {})", names(&before.graders), names(&event.graders)));
+        let plain = |graders: &[GraderInfo]| graders.iter().map(plain).collect::<Vec<_>>();
+        let what = match plain(&before.graders) == plain(&event.graders) {
+            true => "set of expected answers",
+            false => "grader",
+        };
+        others.push(format!("{what} ({}, not {})", names(&before.graders), names(&event.graders)));
     }
     if others.is_empty() {
         return Ok(());
     }
     Err(Failure::usage(format_args!("run {run} is of another {}", others.join(", another ")))
         .hint("give what it was begun with, or another --run"))
+}
+
+/// Whether the run's grades are against these expected answers: all of them, as they were begun with
+/// once, or those of the cases that the run has already, where others come new to it.
+fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case]) -> bool {
+    let of_run = || folded.runs.iter().filter(|seen| seen.event.run == event.run);
+    let Some(before) = folded.run(&event.run).map(|seen| &seen.event) else { return true };
+    let plain_of = |graders: &[GraderInfo]| graders.iter().map(plain).collect::<Vec<_>>();
+    if plain_of(&before.graders) != plain_of(&event.graders) {
+        return false;
+    }
+    let is_known =
+        |case: &&Case| folded.planned.contains(&Slot::new(event.run.clone(), case.id.clone()));
+    let known: Vec<&Case> = cases.iter().filter(is_known).collect();
+    let of_known = event.graders.iter().map(|info| pinned(plain(info), known.iter().copied()));
+    let of_known: Vec<GraderInfo> = of_known.collect();
+    known.is_empty()
+        || of_run()
+            .any(|seen| seen.event.graders == event.graders || seen.event.graders == of_known)
 }
 
 /// Refuses cases that were run with another fixture; nothing would be comparable.

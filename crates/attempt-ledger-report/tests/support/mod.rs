@@ -31,6 +31,7 @@ pub(crate) fn run(name: &str) -> RunEvent {
             retry_on: vec![],
             grade_below: None,
             policy: None,
+            effect: None,
         },
         graders: vec![GraderInfo { name: "g".into(), version: "1".into(), low: 0.0, high: 1.0 }],
         target: None,
