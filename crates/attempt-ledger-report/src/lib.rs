@@ -2,7 +2,7 @@
 //!
 //! First-attempt quality is the mean of what ordinal one of each slot was graded, and nothing else.
 //! Beside it stand the availability faults, and the promotions that were refused: content of later
-//! attempts that a survivor-only scorecard would have taken. A [`Report`] holds them with
+//! attempts that a naive scorecard would have taken. A [`Report`] holds them with
 //! everything that is needed to read them: how many, of how many, and how far it may be off.
 //!
 //! ```

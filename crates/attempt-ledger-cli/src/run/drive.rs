@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attempt_ledger::{Attempt, AttemptState, CarryCase as _, Error, Stack};
-use attempt_ledger_core::{CaseId, Clock, Effect, ErrorCause, RunId, Slot, TransportKind, Verdict};
+use attempt_ledger::{Attempt, AttemptState, CarryCase as _, Error, Finished, Stack};
+use attempt_ledger_core::{CaseId, Clock, Effect, ErrorCause, RunId, Slot, TransportKind};
 use attempt_ledger_store::Ledger;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
@@ -55,11 +55,8 @@ impl Calls {
     /// before, by what the call layer goes by.
     pub(super) fn finished(&self, ledger: &Ledger, cases: &[Case]) -> usize {
         let finished = |case: &&Case| {
-            let Some(state) = ledger.slot(&self.slot(case)) else { return false };
-            let Some((_, verdict, newest)) = state.newest_closed else { return false };
-            (state.frozen.is_some() || Verdict::is_content(verdict))
-                && newest.is_some()
-                && self.request(case).fingerprint(1) == newest
+            let fingerprint = || self.request(case).fingerprint(1);
+            Finished::look(ledger, &self.slot(case), fingerprint).is_some()
         };
         cases.iter().filter(finished).count()
     }
