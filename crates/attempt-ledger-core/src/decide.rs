@@ -410,4 +410,126 @@ mod tests {
         assert_eq!(verdict(200, &marker, &cut).0, Verdict::Unterminated);
         assert_eq!(verdict(200, &Facts { stop: None, ..answer() }, &cut).0, Verdict::Transport);
     }
+
+    fn error(code: &str, cause: Option<ErrorCause>) -> InBandError {
+        InBandError { code: Some(Label::new(code)), cause }
+    }
+
+    fn policy() -> Facts {
+        let error = error("content_filter", Some(ErrorCause::Policy));
+        Facts { fault: Some(Fault::Error(error)), ..Facts::default() }
+    }
+
+    #[test]
+    fn an_interim_or_unknown_class_is_no_answer() {
+        for status in [0, 100, 101, 199] {
+            let decision = verdict(status, &answer(), &BodyEnd::Complete);
+            assert_eq!(decision, (Verdict::Malformed, Remote::Unknown), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_policys_refusal_is_one_wherever_it_is_said() {
+        let refused = (Verdict::Refused, Remote::Answered);
+        for status in [200, 400, 403, 429, 500] {
+            let facts = Facts { streamed: true, ..policy() };
+            assert_eq!(verdict(status, &facts, &BodyEnd::Complete), refused, "{status}");
+            let cut = BodyEnd::Broken(TransportKind::Cut);
+            assert_eq!(verdict(status, &facts, &cut), refused, "{status} cut");
+        }
+    }
+
+    #[test]
+    fn what_a_wire_says_of_a_status_holds_but_against_a_policys_refusal() {
+        let says = |says, facts| Facts { status_says: Some(says), ..facts };
+        for (status, wire, want) in [
+            (498, Verdict::Throttled, (Verdict::Throttled, Remote::Answered)),
+            (503, Verdict::ServerError, (Verdict::ServerError, Remote::Answered)),
+            (500, Verdict::Throttled, (Verdict::Throttled, Remote::Answered)),
+            (400, Verdict::ServerError, (Verdict::ServerError, Remote::Answered)),
+        ] {
+            let facts = says(wire, Facts::default());
+            assert_eq!(verdict(status, &facts, &BodyEnd::Complete), want, "{status}");
+            let facts = says(wire, policy());
+            let refused = (Verdict::Refused, Remote::Answered);
+            assert_eq!(verdict(status, &facts, &BodyEnd::Complete), refused, "{status} by policy");
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_or_is_not_finished_is_not_judged_by_its_content() {
+        let done = &BodyEnd::Complete;
+        for stop in [None, Some(Stop::Plain), Some(Stop::Cap), Some(Stop::Policy)] {
+            for refusal in [false, true] {
+                let facts = Facts { stop, refusal, ..answer() };
+                let pending = Facts { pending: true, ..facts };
+                let decision = verdict(200, &pending, done);
+                assert_eq!(decision, (Verdict::Pending, Remote::Answered), "{stop:?}");
+                let unread =
+                    Facts { uninspected: Some(Uninspected::ALL[0]), pending: true, ..pending };
+                let decision = verdict(200, &unread, done);
+                assert_eq!(decision, (Verdict::Uninspected, Remote::Answered), "{stop:?}");
+            }
+        }
+    }
+
+    /// It may still be writing: nothing said that it was done.
+    #[test]
+    fn of_an_unterminated_answer_the_remote_side_is_unknown() {
+        let half = Facts { stop: None, ..answer() };
+        let unterminated = (Verdict::Unterminated, Remote::Unknown);
+        assert_eq!(verdict(200, &half, &BodyEnd::Complete), unterminated);
+        assert_eq!(verdict(200, &Facts { done: true, ..half }, &BodyEnd::Complete), unterminated);
+    }
+
+    #[test]
+    fn the_detail_names_the_error_and_more_choices_than_one() {
+        let throttled = error("rate_limit", Some(ErrorCause::Throttled));
+        let fault = Facts { fault: Some(Fault::Error(throttled.clone())), ..Facts::default() };
+        for status in [200, 429] {
+            let detail = decide(status, &fault, &BodyEnd::Complete).detail;
+            assert_eq!((detail.code, detail.cause), (throttled.code.clone(), throttled.cause));
+            assert_eq!(detail.after_stop, None);
+        }
+        let late = Facts { late_error: Some(throttled.clone()), ..answer() };
+        let decision = decide(200, &late, &BodyEnd::Complete);
+        assert_eq!(decision.verdict, Verdict::Ok);
+        assert_eq!(
+            (decision.detail.code, decision.detail.cause, decision.detail.after_stop),
+            (throttled.code, throttled.cause, Some(AfterStop::Error))
+        );
+        for (choices, told) in [(0, None), (1, None), (2, Some(2))] {
+            let facts = Facts { choices, ..answer() };
+            assert_eq!(decide(200, &facts, &BodyEnd::Complete).detail.choices, told);
+        }
+    }
+
+    /// The verdict stands already; how the body ended is told beside it.
+    #[test]
+    fn an_end_that_decides_nothing_is_noted() {
+        let limit = Duration::from_secs(9);
+        let noted = |after, detail| Detail { after_stop: Some(after), ..detail };
+        let clock =
+            |clock| Detail { clock: Some(clock), limit_us: Some(9_000_000), ..Detail::default() };
+        let kind = Detail { kind: Some(TransportKind::Cut), ..Detail::default() };
+        let by = Detail { by: Some(Holder::Reader), ..Detail::default() };
+        for (end, want) in [
+            (BodyEnd::Complete, Detail::default()),
+            (BodyEnd::Broken(TransportKind::Cut), noted(AfterStop::Cut, kind)),
+            (BodyEnd::Clock(Clock::Idle, limit), noted(AfterStop::Clock, clock(Clock::Idle))),
+            (BodyEnd::Held(Clock::Budget, limit), noted(AfterStop::Clock, clock(Clock::Budget))),
+            (BodyEnd::Dropped(Holder::Reader), noted(AfterStop::Dropped, by)),
+        ] {
+            let fault = |fault| Facts { streamed: true, fault: Some(fault), ..Facts::default() };
+            for (status, facts, verdict) in [
+                (200, answer(), Verdict::Ok),
+                (200, fault(Fault::Malformed), Verdict::Malformed),
+                (200, fault(Fault::Error(InBandError::default())), Verdict::ProviderError),
+                (500, Facts::default(), Verdict::ServerError),
+            ] {
+                let decision = decide(status, &facts, &end);
+                assert_eq!((decision.verdict, decision.detail), (verdict, want.clone()), "{end:?}");
+            }
+        }
+    }
 }

@@ -107,7 +107,8 @@ mod tests {
     fn origins_compare_by_scheme_host_and_port() {
         let uri = |s: &'static str| Uri::from_static(s);
         assert!(same_origin(&uri("http://a/x"), &uri("http://A:80/y?z")));
-        for other in ["https://a/", "http://b/", "http://a:81/", "http://a.evil/"] {
+        for other in ["https://a/", "https://a:80/", "http://b/", "http://a:81/", "http://a.evil/"]
+        {
             assert!(!same_origin(&uri("http://a/x"), &uri(other)), "{other}");
         }
     }

@@ -2,8 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    CallId, CaseId, Cause, Decision, Detail, Digest, Effect, GraderAttempts, Label, Limits, Note,
-    Planned, PlannedSlot, RefusedWhy, Segment, Unrecorded,
+    CallId, CaseId, Cause, Decision, Detail, Digest, Durability, Effect, GateKind, Gates,
+    GraderAttempts, Label, Limits, Note, Planned, PlannedSlot, RefusedWhy, RetrySettings, Segment,
+    Unrecorded,
 };
 
 fn id(n: u32) -> AttemptId {
@@ -272,6 +273,50 @@ fn the_rest_of_a_ledger_is_kept_beside_the_rows() {
     assert_eq!(folded.rows[0].notes, ["first", "second"]);
     assert_eq!(folded.unrecorded, [(Some(run), 5), (None, u64::MAX)].into());
     assert_eq!(folded.refused, [refused]);
+}
+
+fn settings(run: &str, tool_version: &str) -> Event {
+    Event::Run(RunEvent {
+        run: RunId::new(run).expect("id"),
+        tool_version: tool_version.into(),
+        durability: Durability::Synced,
+        limits: Limits::default(),
+        gates: Gates { plain: GateKind::Whole, stream: GateKind::Head },
+        graded: vec![Verdict::Ok],
+        retry: RetrySettings {
+            attempts: 3,
+            budget_us: 1,
+            retry_on: Vec::new(),
+            grade_below: None,
+            policy: None,
+            effect: None,
+        },
+        graders: Vec::new(),
+        target: None,
+    })
+}
+
+/// A run that is gone on with states its settings again.
+#[test]
+fn the_newest_settings_of_a_run_hold() {
+    let events = [settings("a", "1"), settings("b", "2"), settings("a", "3")];
+    let folded = fold(&records(events)).expect("a ledger");
+    let version = |seen: Option<&RunSeen>| seen.map(|seen| seen.event.tool_version.clone());
+    assert_eq!(version(folded.newest_run()), Some("3".into()));
+    let of = |run| version(folded.run(&RunId::new(run).expect("id")));
+    assert_eq!([of("a"), of("b"), of("c")], [Some("3".into()), Some("2".into()), None]);
+    let other = fold(&records([settings("a", "1"), settings("b", "2")])).expect("a ledger");
+    assert_eq!(version(other.newest_run()), Some("2".into()));
+}
+
+/// What was sent is known at the close where the body was streamed.
+#[test]
+fn a_streamed_bodys_fingerprint_comes_with_the_close() {
+    let sent = Some(Digest::of(b"sent"));
+    let opened = Opened { fingerprint: None, ..opened(1, "a", 1) };
+    let ended = Closed { fingerprint: sent, ..closed(1, Verdict::Ok) };
+    let folded = fold(&records([O(opened), C(ended)])).expect("a ledger");
+    assert_eq!(folded.rows[0].fingerprint, sent);
 }
 
 /// Attempts with their events, in order within each attempt.
