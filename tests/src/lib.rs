@@ -2,6 +2,7 @@
 //! that takes its time, and short ways to rows.
 
 mod frames;
+mod policies;
 mod slow;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use http_body_util::{BodyExt, Full};
 use tower::ServiceBuilder;
 
 pub use frames::{Frames, FramesBody, Head, Step, document, error_after, sse};
+pub use policies::{Always, Forever};
 pub use slow::{FailAt, SlowStore, slow_ledger};
 
 /// The stack of the tests.

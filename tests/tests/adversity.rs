@@ -33,25 +33,6 @@ fn gates(g: GateKind) -> Gates {
     x
 }
 
-#[derive(Clone)]
-struct Always(usize);
-impl<Req: Clone, B> tower::retry::Policy<Req, Response<B>, Error> for Always {
-    type Future = std::future::Ready<()>;
-    fn retry(&mut self, _: &mut Req, r: &mut Result<Response<B>, Error>) -> Option<Self::Future> {
-        if self.0 == 0 {
-            return None;
-        }
-        self.0 -= 1;
-        match r {
-            Ok(x) if x.status().is_success() => None,
-            _ => Some(std::future::ready(())),
-        }
-    }
-    fn clone_request(&mut self, r: &Req) -> Option<Req> {
-        Some(r.clone())
-    }
-}
-
 /// An opening that failed, a call that goes on, and an error body that stalls: on a thread of its
 /// own, since the fault would be a poll that never returns.
 #[test]

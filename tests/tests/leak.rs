@@ -5,7 +5,7 @@ use attempt_ledger::{
     *,
 };
 use attempt_ledger_tests::*;
-use http::{Request, Response};
+use http::Request;
 use http_body_util::BodyExt;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::{alloc::System, sync::Arc, time::Duration};
@@ -40,24 +40,6 @@ impl Store for Null {
     }
     fn records(&self) -> Result<Vec<Record>, StoreError> {
         Ok(vec![])
-    }
-}
-#[derive(Clone)]
-struct Always(usize);
-impl<Req: Clone, B> tower::retry::Policy<Req, Response<B>, Error> for Always {
-    type Future = std::future::Ready<()>;
-    fn retry(&mut self, _: &mut Req, r: &mut Result<Response<B>, Error>) -> Option<Self::Future> {
-        if self.0 == 0 {
-            return None;
-        }
-        self.0 -= 1;
-        match r {
-            Ok(x) if x.status().is_success() => None,
-            _ => Some(std::future::ready(())),
-        }
-    }
-    fn clone_request(&mut self, r: &Req) -> Option<Req> {
-        Some(r.clone())
     }
 }
 fn live() -> isize {

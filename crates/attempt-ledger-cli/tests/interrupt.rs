@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::{io::Write as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use attempt_ledger_mock::{MockServer, Script, Step};
 use common::{Room, await_line, cli, command, finish, interrupt, run_args, stderr_lines};
@@ -103,29 +103,4 @@ async fn a_fresh_run_is_gone_on_with_by_its_name() {
     let mut args = run_args(&cases, &url, &dir, &more);
     args.extend(["--run", &*run]);
     cli(&args).await.exits(0).says("skipped, finished before: 1");
-}
-
-/// Nobody reads the report, so that it hangs; the calls are over.
-#[cfg(target_os = "linux")]
-#[tokio::test(flavor = "multi_thread")]
-async fn twice_ends_it_while_the_report_hangs() {
-    let room = Room::new();
-    let (cases, dir) = (room.write("cases.jsonl", CASES), room.arg("ledger"));
-    let (server, _) = server(Step::Good).await;
-    let url = server.url();
-    let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    // A pipe has 16 pages; what is left takes the first lines, and not the report.
-    writer.write_all(&vec![b' '; 15 * 4096 + 3000]).expect("room");
-    let mut command = command(&run_args(&cases, &url, &dir, &[]));
-    command.stdout(writer);
-    let mut child = command.spawn().expect("spawned");
-    drop(command);
-    let mut lines = stderr_lines(&mut child);
-    await_line(&mut lines, "[3/3]").await;
-    interrupt(&child);
-    await_line(&mut lines, "Ctrl-C again").await;
-    interrupt(&child);
-    await_line(&mut lines, "what was recorded stands").await;
-    finish(child).await.exits(1);
-    drop(reader);
 }

@@ -77,6 +77,11 @@ pub enum Pause {
 }
 
 impl Pause {
+    /// The short pause before retry `retry_index`, from 0: up to min(8 s, 0.5 s x 2^k).
+    pub fn short(retry_index: u32) -> Self {
+        Pause::Short { max: doubled(SHORT_BASE, retry_index, SHORT_CAP) }
+    }
+
     /// The wait itself, with full jitter where this pause has one.
     ///
     /// `unit_random` is uniform in 0 to 1, and clamped to that; not a number counts as 1.
@@ -270,7 +275,7 @@ pub fn decide_retry(outcome: &Outcome<'_>, retry_index: u32) -> Action {
             None => return Action::HandUp { rule },
         },
         Then::Long => Pause::Long { max: doubled(LONG_BASE, retry_index, LONG_CAP) },
-        Then::Short => Pause::Short { max: doubled(SHORT_BASE, retry_index, SHORT_CAP) },
+        Then::Short => Pause::short(retry_index),
     };
     Action::Retry { pause, rule }
 }

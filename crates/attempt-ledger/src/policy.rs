@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{Action, Outcome, Verdict, decide_retry};
+use attempt_ledger_core::{Action, Outcome, Pause, Verdict, decide_retry};
 use http::Response;
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
@@ -104,7 +104,9 @@ impl LedgerRetry {
         let pause = match decide_retry(&outcome, retry_index) {
             Action::Retry { pause, .. } => pause,
             // What may have written is not repeated because its answer was not liked.
-            Action::HandUp { .. } if again && !attempt.effect().is_writes() => short(retry_index),
+            Action::HandUp { .. } if again && !attempt.effect().is_writes() => {
+                Pause::short(retry_index)
+            }
             Action::HandUp { .. } => return None,
         };
         let wait = pause.with_jitter(fastrand::f64());
@@ -117,13 +119,6 @@ impl LedgerRetry {
             && (self.retry_on.contains(&closed.verdict)
                 || matches!((self.grade_below, grade), (Some(least), Some(grade)) if grade < least))
     }
-}
-
-fn short(retry_index: u32) -> attempt_ledger_core::Pause {
-    use attempt_ledger_core::{SHORT_BASE, SHORT_CAP};
-    let factor = 2_u32.checked_pow(retry_index).unwrap_or(u32::MAX);
-    let max = SHORT_BASE.checked_mul(factor).map_or(SHORT_CAP, |pause| pause.min(SHORT_CAP));
-    attempt_ledger_core::Pause::Short { max }
 }
 
 impl<Req: Clone, B> Policy<Req, Response<B>, Error> for LedgerRetry {

@@ -113,7 +113,7 @@ impl Call {
         lock(&self.0.state).sealed = true;
     }
 
-    /// Attempts opened so far.
+    /// Attempts that were let through so far, those still opening among them.
     pub fn opened(&self) -> u32 {
         lock(&self.0.state).admitted
     }

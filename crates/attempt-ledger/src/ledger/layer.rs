@@ -196,7 +196,9 @@ where
             Some(Admission::Open(cause)) => cause,
             Some(Admission::Wait) => return ResponseFuture::stuck(config),
             Some(Admission::Over) => {
-                let cap = Error::new(ErrorKind::Capped(crate::Cap::Attempts(0)), None, None);
+                // Nobody is above to be told; whoever still retries is.
+                let made = call.as_ref().map_or(0, Call::opened);
+                let cap = Error::new(ErrorKind::Capped(crate::Cap::Attempts(made)), None, None);
                 return ResponseFuture::refused(cap, config);
             }
         };
