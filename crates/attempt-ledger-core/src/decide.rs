@@ -1,6 +1,6 @@
 use crate::{
-    AfterStop, Clock, Detail, ErrorCause, Holder, Label, Limits, Phase, Remote, TransportKind,
-    Uninspected, Verdict,
+    AfterStop, Clock, Detail, ErrorCause, Holder, Label, Limits, Phase, Remote, Staller,
+    TransportKind, Uninspected, Verdict,
 };
 
 /// What a provider's stop word means.
@@ -287,6 +287,8 @@ pub fn decide_clock(clock: Clock, limit: std::time::Duration) -> Decision {
     let detail = Detail {
         clock: Some(clock),
         limit_us: Some(Limits::micros(limit)),
+        // Nobody reads before the head: all the time is the other side's.
+        stalled: Some(Staller::Upstream),
         phase: Some(Phase::Head),
         ..Detail::default()
     };

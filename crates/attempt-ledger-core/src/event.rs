@@ -110,6 +110,9 @@ impl Durability {
 pub enum GateKind {
     /// All of it, up to a bound: the policy sees the verdict and the grade.
     Whole,
+    /// Until the first text, tool call or refusal, or a fault, up to a bound: the policy sees the
+    /// verdict of what failed before it answered.
+    FirstContent,
     /// Only the head: the policy sees the status.
     Head,
 }

@@ -65,7 +65,7 @@ pub use table::{
 };
 pub use time::Timestamp;
 pub use verdict::{
-    AfterStop, Clock, Detail, ErrorCause, Holder, Phase, Remote, Series, TransportKind,
+    AfterStop, Clock, Detail, ErrorCause, Holder, Phase, Remote, Series, Staller, TransportKind,
     Uninspected, Verdict,
 };
 

@@ -243,6 +243,16 @@ words! {
 }
 
 words! {
+    /// Who took the time of a clock that passed.
+    Staller {
+        /// The other side: it was awaited.
+        Upstream = "upstream",
+        /// The reader of the body, who did not poll it.
+        Reader = "reader",
+    }
+}
+
+words! {
     /// What happened to the transfer after the stop reason; it does not change the verdict.
     AfterStop {
         /// The transfer broke.
@@ -284,6 +294,12 @@ pub struct Detail {
     /// That clock's limit in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_us: Option<u64>,
+    /// Who took that clock's time: of the total and the budget, the greater part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<Staller>,
+    /// How long the reader left the body unpolled before that clock passed, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reader_us: Option<u64>,
     /// Where the attempt was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::Clock;
+use attempt_ledger_core::{Clock, Staller};
 use tokio::time::{Instant, Sleep};
 
 use crate::config::{Clocks, deadline};
@@ -86,12 +86,19 @@ pub(crate) struct Expired {
 pub(crate) struct Timers {
     start: Instant,
     head: Option<(Instant, Duration)>,
+    /// Until the first content, while that is awaited.
+    first_content: Option<(Instant, Duration)>,
+    /// Between two events, and since when, where the body is decoded as events.
+    progress: Option<(Instant, Duration)>,
+    progress_limit: Option<Duration>,
     idle: Duration,
     total: Instant,
     total_expired: Expired,
     pending_since: Option<Instant>,
     /// When the reader was last given something; `None` while a gate reads.
     handed_at: Option<Instant>,
+    /// How long the reader left the body unpolled, in all.
+    held: Duration,
     /// An error body is read until here at most; passing it is no clock of the attempt.
     error_body: Option<Instant>,
     pub(crate) timer: LazyTimer,
@@ -101,9 +108,21 @@ pub(crate) struct Timers {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
     /// A clock of the attempt.
-    Clock(Expired),
+    Clock(Late),
     /// The time in which an error body is read.
     ErrorBody,
+}
+
+/// A clock that expired while the body was read, and whose doing that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) expired: Expired,
+    /// The reader let the total pass by not polling: no deadline of the upstream.
+    pub(crate) by_reader: bool,
+    /// Who took the time.
+    pub(crate) staller: Staller,
+    /// How long the reader left the body unpolled.
+    pub(crate) held: Duration,
 }
 
 impl Timers {
@@ -113,14 +132,19 @@ impl Timers {
             Some(left) if left < clocks.total => (left, Clock::Budget),
             _ => (clocks.total, Clock::Total),
         };
+        let at = |limit: Option<Duration>| limit.map(|limit| (deadline(start, limit), limit));
         Timers {
             start,
-            head: clocks.head.map(|limit| (deadline(start, limit), limit)),
+            head: at(clocks.head),
+            first_content: at(clocks.first_content),
+            progress: None,
+            progress_limit: clocks.progress,
             idle: clocks.idle,
             total: deadline(start, limit),
             total_expired: Expired { clock, limit },
             pending_since: None,
             handed_at: None,
+            held: Duration::ZERO,
             error_body: None,
             timer: LazyTimer::default(),
         }
@@ -130,13 +154,38 @@ impl Timers {
         self.start
     }
 
-    pub(crate) fn limit_error_body(&mut self, limit: Duration) {
-        self.error_body = Some(deadline(Instant::now(), limit));
+    /// The head came. Only a body that is decoded as events has progress; only of an answer that is
+    /// awaited a first content.
+    pub(crate) fn head_came(&mut self, now: Instant, has_events: bool, has_content: bool) {
+        if has_events {
+            self.progress = self.progress_limit.map(|limit| (now, limit));
+        }
+        if !has_content {
+            self.first_content = None;
+        }
     }
 
-    /// The error body's time no longer matters: its row is closed.
-    pub(crate) fn release_error_body(&mut self) {
+    /// An event of the protocol came.
+    pub(crate) fn progressed(&mut self, now: Instant) {
+        if let Some((since, _)) = &mut self.progress {
+            *since = now;
+        }
+    }
+
+    /// The first content came.
+    pub(crate) fn content_came(&mut self) {
+        self.first_content = None;
+    }
+
+    /// The row is closed: what follows is no longer decoded, so that nothing tells these clocks.
+    pub(crate) fn release_decoded(&mut self) {
+        self.first_content = None;
+        self.progress = None;
         self.error_body = None;
+    }
+
+    pub(crate) fn limit_error_body(&mut self, limit: Duration) {
+        self.error_body = Some(deadline(Instant::now(), limit));
     }
 
     pub(crate) fn reads_error_body(&self) -> bool {
@@ -146,28 +195,62 @@ impl Timers {
     /// The ledger or a grader was awaited for so long, and no clock of an attempt runs meanwhile.
     pub(crate) fn stood_still(&mut self, waited: Duration) {
         self.pending_since = None;
+        // Nor is it the reader's time.
+        self.handed_at = self.handed_at.map(|_| Instant::now());
         self.total = deadline(self.total, waited);
+        self.decoded_stood_still(waited);
+    }
+
+    /// The same for the clocks that what is decoded feeds.
+    fn decoded_stood_still(&mut self, waited: Duration) {
+        if let Some((at, _)) = &mut self.first_content {
+            *at = deadline(*at, waited);
+        }
+        if let Some((since, _)) = &mut self.progress {
+            *since = deadline(*since, waited);
+        }
     }
 
     /// Called when the inner future is pending.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
         let now = Instant::now();
-        let (at, expired) = match self.head {
-            Some((at, limit)) if at < self.total => (at, Expired { clock: Clock::Head, limit }),
-            _ => (self.total, self.total_expired),
-        };
+        let (at, expired) = self.until_head();
         self.timer.poll_until(at, now, cx).map(|()| expired)
     }
 
+    /// The clock that passes first while the head is awaited.
+    fn until_head(&self) -> (Instant, Expired) {
+        let mut first = (self.total, self.total_expired);
+        let clocks = [(self.first_content, Clock::FirstContent), (self.head, Clock::Head)];
+        for (limit, clock) in clocks {
+            if let Some((at, limit)) = limit
+                && at < first.0
+            {
+                first = (at, Expired { clock, limit });
+            }
+        }
+        first
+    }
+
     /// Called when something arrived: the total is absolute, so that a head or a frame that is ready
-    /// after it loses all the same. Says whether it was the reader who let it pass.
-    pub(crate) fn arrived(&mut self, now: Instant) -> Option<(Expired, bool)> {
-        let held = self.held(now);
+    /// after it loses all the same, and so is the time to the first content.
+    pub(crate) fn arrived(&mut self, now: Instant) -> Option<Late> {
+        let by_reader = self.is_held(now);
+        self.reader_is_back(now);
         self.pending_since = None;
         if self.handed_at.is_some() {
             self.handed_at = Some(now);
         }
-        (now >= self.total).then_some((self.total_expired, held))
+        let expired = if now >= self.total {
+            self.total_expired
+        } else {
+            let (at, limit) = self.first_content?;
+            if now < at {
+                return None;
+            }
+            Expired { clock: Clock::FirstContent, limit }
+        };
+        Some(self.late(expired, by_reader, now))
     }
 
     /// The response goes to its reader, who from now on decides when the body is polled.
@@ -175,43 +258,77 @@ impl Timers {
         self.handed_at = Some(Instant::now());
     }
 
+    /// The time that the reader left the body unpolled is nobody else's: the clocks that what is
+    /// decoded feeds stood still meanwhile.
+    fn reader_is_back(&mut self, now: Instant) {
+        if self.pending_since.is_none()
+            && let Some(handed_at) = self.handed_at
+        {
+            let gap = now.saturating_duration_since(handed_at);
+            self.held = self.held.saturating_add(gap);
+            self.decoded_stood_still(gap);
+        }
+    }
+
     /// Whether the reader left the body unpolled for so long that the total passed meanwhile. A
     /// reader that takes what is there as it comes is not one that holds it.
-    fn held(&self, now: Instant) -> bool {
+    fn is_held(&self, now: Instant) -> bool {
         // A shorter pause between two polls is the scheduler's, not the reader's.
         const PAUSE: Duration = Duration::from_millis(50);
         let idle = |at: Instant| now.saturating_duration_since(at) > PAUSE;
         self.pending_since.is_none() && now >= self.total && self.handed_at.is_some_and(idle)
     }
 
-    /// The head clock, for a head that is ready at `now`.
-    pub(crate) fn head_arrived(&self, now: Instant) -> Option<Expired> {
-        match self.head {
-            Some((at, limit)) if now >= at && at < self.total => {
-                Some(Expired { clock: Clock::Head, limit })
-            }
-            _ => (now >= self.total).then_some(self.total_expired),
-        }
+    fn late(&self, expired: Expired, by_reader: bool, now: Instant) -> Late {
+        // Of the clocks that count all time, whoever took the greater part of it.
+        let all = now.saturating_duration_since(self.start);
+        let reader_took_most = self.held > all.saturating_sub(self.held);
+        let counts_all = matches!(expired.clock, Clock::Total | Clock::Budget);
+        let staller = if by_reader || (counts_all && reader_took_most) {
+            Staller::Reader
+        } else {
+            Staller::Upstream
+        };
+        Late { expired, by_reader, staller, held: self.held }
     }
 
-    /// Called when the inner body is pending. Says whether the reader let the total pass by not
-    /// polling.
-    pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<(Passed, bool)> {
+    /// The clock that has passed when a head is ready at `now`.
+    pub(crate) fn head_arrived(&self, now: Instant) -> Option<Expired> {
+        let (at, expired) = self.until_head();
+        (now >= at).then_some(expired)
+    }
+
+    /// Called when the inner body is pending.
+    pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Passed> {
         let now = Instant::now();
-        let held = self.held(now);
+        let by_reader = self.is_held(now);
+        self.reader_is_back(now);
         let since = *self.pending_since.get_or_insert(now);
-        let idle_at = deadline(since, self.idle);
-        let (mut at, mut passed) = if idle_at < self.total {
-            (idle_at, Passed::Clock(Expired { clock: Clock::Idle, limit: self.idle }))
-        } else {
-            (self.total, Passed::Clock(self.total_expired))
-        };
-        if let Some(limit) = self.error_body
-            && limit < at
-        {
-            (at, passed) = (limit, Passed::ErrorBody);
+        let idle = Some((deadline(since, self.idle), self.idle));
+        let progress = self.progress.map(|(since, limit)| (deadline(since, limit), limit));
+        // The same moment: what says most of the upstream comes first.
+        let mut first = (self.total, Some(self.total_expired));
+        for (limit, clock) in [
+            (self.first_content, Clock::FirstContent),
+            (progress, Clock::Progress),
+            (idle, Clock::Idle),
+        ] {
+            if let Some((at, limit)) = limit
+                && at < first.0
+            {
+                first = (at, Some(Expired { clock, limit }));
+            }
         }
-        self.timer.poll_until(at, now, cx).map(|()| (passed, held))
+        if let Some(limit) = self.error_body
+            && limit < first.0
+        {
+            first = (limit, None);
+        }
+        let (at, expired) = first;
+        self.timer.poll_until(at, now, cx).map(|()| match expired {
+            Some(expired) => Passed::Clock(self.late(expired, by_reader, now)),
+            None => Passed::ErrorBody,
+        })
     }
 }
 

@@ -10,16 +10,29 @@ use tokio::time::Instant;
 pub struct Clocks {
     /// Until the response head is complete; `None`: only `total` limits it.
     pub head: Option<Duration>,
+    /// From the request to the first content of a stream: text, a tool call or a refusal. Of a
+    /// document, to the first byte of its body. `None`: only `total` limits it.
+    pub first_content: Option<Duration>,
     /// Without a byte of the response body while it is polled. Keep-alives count as bytes.
     pub idle: Duration,
+    /// Without an event of the protocol while a stream is polled: keep-alives, comments and pings
+    /// are none. `None`: off.
+    pub progress: Option<Duration>,
     /// From the request to the end of the answer, whatever arrives meanwhile.
     pub total: Duration,
 }
 
 impl Default for Clocks {
-    /// No head clock of its own, 60 seconds idle, 600 seconds in total.
+    /// Head and first content within the total, 60 seconds idle, no progress clock, 600 seconds in
+    /// total.
     fn default() -> Self {
-        Clocks { head: None, idle: Duration::from_secs(60), total: Duration::from_secs(600) }
+        Clocks {
+            head: None,
+            first_content: None,
+            idle: Duration::from_secs(60),
+            progress: None,
+            total: Duration::from_secs(600),
+        }
     }
 }
 
@@ -28,6 +41,18 @@ impl Clocks {
     #[must_use]
     pub fn head(self, head: Duration) -> Self {
         Clocks { head: Some(head), ..self }
+    }
+
+    /// The same with a clock until the first content.
+    #[must_use]
+    pub fn first_content(self, first_content: Duration) -> Self {
+        Clocks { first_content: Some(first_content), ..self }
+    }
+
+    /// The same with a progress clock.
+    #[must_use]
+    pub fn progress(self, progress: Duration) -> Self {
+        Clocks { progress: Some(progress), ..self }
     }
 
     /// The same with another idle clock.
@@ -46,10 +71,11 @@ impl Clocks {
     pub fn limits(&self, budget: Option<Duration>) -> Limits {
         Limits {
             head_us: self.head.map(Limits::micros),
+            first_content_us: self.first_content.map(Limits::micros),
             idle_us: Some(Limits::micros(self.idle)),
+            progress_us: self.progress.map(Limits::micros),
             total_us: Some(Limits::micros(self.total)),
             budget_us: budget.map(Limits::micros),
-            ..Limits::default()
         }
     }
 }

@@ -11,10 +11,10 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::{layer::Config, live::Live, settle::Settle};
+use super::{gate::FIRST_CONTENT_BOUND, layer::Config, live::Live, settle::Settle};
 use crate::{
     Attempt, BoxError, Error, ErrorKind, OnLedgerError,
-    clock::{Expired, Passed, Timers},
+    clock::{Expired, Late, Passed, Timers},
     evidence::classify_body,
 };
 
@@ -86,13 +86,29 @@ where
         }
         loop {
             ready!(self.poll_settle(cx));
-            let open = gate != GateKind::Whole || self.live.is_none() || self.end.is_some();
-            if open {
+            let holds = match (&self.live, &self.end) {
+                (Some(live), None) => match gate {
+                    GateKind::Whole => true,
+                    GateKind::FirstContent => !live.shows_content(),
+                    _ => false,
+                },
+                _ => false,
+            };
+            if !holds {
                 self.hand_up();
                 return Poll::Ready(self.take_broken());
             }
+            if gate == GateKind::FirstContent && self.live.as_ref().is_some_and(Live::is_faulty) {
+                // Nothing that follows can make it an answer: the policy is to see that.
+                self.close(&BodyEnd::Complete);
+                continue;
+            }
+            let bound = match gate {
+                GateKind::FirstContent => FIRST_CONTENT_BOUND,
+                _ => self.config.whole_bound,
+            };
             // An error body has a bound of its own, at which its row closes.
-            if !self.timers.reads_error_body() && self.held.weight > self.config.whole_bound {
+            if !self.timers.reads_error_body() && self.held.weight > bound {
                 if let Some(live) = &mut self.live {
                     live.overflow();
                 }
@@ -129,8 +145,8 @@ where
         match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 let now = Instant::now();
-                if let Some((expired, by_reader)) = self.timers.arrived(now) {
-                    self.expire(expired, by_reader);
+                if let Some(late) = self.timers.arrived(now) {
+                    self.expire(&late);
                     return Poll::Ready(None);
                 }
                 let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
@@ -141,7 +157,7 @@ where
                 }
                 if let Some(live) = &mut self.live {
                     if let Some(data) = frame.data_ref() {
-                        live.feed(data, now);
+                        live.feed(data, now, &mut self.timers);
                     }
                     if ended || live.is_decided() {
                         self.close(&BodyEnd::Complete);
@@ -163,17 +179,20 @@ where
             }
             Poll::Pending => {
                 match ready!(self.timers.poll_body(cx)) {
-                    (Passed::Clock(expired), by_reader) => self.expire(expired, by_reader),
-                    (Passed::ErrorBody, _) => self.close(&BodyEnd::Complete),
+                    Passed::Clock(late) => self.expire(&late),
+                    Passed::ErrorBody => self.close(&BodyEnd::Complete),
                 }
                 Poll::Ready(None)
             }
         }
     }
 
-    fn expire(&mut self, expired: Expired, by_reader: bool) {
-        let Expired { clock, limit } = expired;
-        if by_reader {
+    fn expire(&mut self, late: &Late) {
+        let Expired { clock, limit } = late.expired;
+        if let Some(live) = &mut self.live {
+            live.stalled(late);
+        }
+        if late.by_reader {
             let fault = Error::new(ErrorKind::HeldTooLong { limit }, self.attempt.clone(), None);
             self.fail(&BodyEnd::Held(clock, limit), fault);
         } else {
@@ -194,7 +213,7 @@ where
 
     fn close(&mut self, end: &BodyEnd) {
         // Also where nothing is recorded: a limit that has passed and stays would be met for ever.
-        self.timers.release_error_body();
+        self.timers.release_decoded();
         if let Some(live) = self.live.take() {
             self.settling_since = Some(Instant::now());
             self.settle = Some(live.close_body(end));

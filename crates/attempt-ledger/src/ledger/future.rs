@@ -341,6 +341,8 @@ where
             gate = config.gates.stream;
         }
     }
+    let (has_events, has_content) = live.as_ref().map_or((false, false), Live::decodes);
+    timers.head_came(now, has_events, has_content);
     if !is_success(status) {
         // Read until its row can be closed, whatever the gate.
         gate = GateKind::Whole;

@@ -51,7 +51,7 @@ pub(super) struct Config {
 }
 
 impl LedgerLayer {
-    /// Default clocks; plain responses are held until they are whole, streams pass.
+    /// Default clocks; plain responses are held until they are whole, streams until their first content.
     pub fn new(ledger: Ledger) -> Self {
         let config = Config {
             clocks: Clocks::default(),

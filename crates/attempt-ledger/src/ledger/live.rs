@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use attempt_ledger_core::{
-    BodyEnd, Closed, Content, Decision, Digest, Holder, Limits, Ordinal, Verdict, decide,
+    BodyEnd, Closed, Content, Decision, Digest, Holder, Limits, Ordinal, Staller, Verdict, decide,
     decide_dropped_before_head,
 };
 use attempt_ledger_store::{Ack, CloseRight, StoreError};
@@ -9,7 +9,10 @@ use attempt_ledger_wire::{Tap, TapOptions, Wire, hints};
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use super::{gate::ERROR_BODY_BOUND, layer::Config, secrets::Secrets, settle::Settle};
-use crate::{Attempt, Call, Hops, SentHash};
+use crate::{
+    Attempt, Call, Hops, SentHash,
+    clock::{Late, Timers},
+};
 
 /// What the score layer hands down in a request: how to grade the content of its attempt.
 pub(crate) trait GradeHook: Send + Sync {
@@ -79,6 +82,7 @@ pub(super) struct Live {
     bytes: u64,
     gate_overflow: bool,
     with_reader: bool,
+    stalled: Option<(Staller, Duration)>,
     config: Arc<Config>,
 }
 
@@ -120,6 +124,7 @@ impl Live {
             bytes: 0,
             gate_overflow: false,
             with_reader: false,
+            stalled: None,
             config,
         }
     }
@@ -150,8 +155,8 @@ impl Live {
         self.head.as_ref().is_some_and(|h| h.tap.is_stream())
     }
 
-    /// Bytes of the body arrived.
-    pub(super) fn feed(&mut self, data: &[u8], now: Instant) {
+    /// Bytes of the body arrived; tells the clocks what they hold.
+    pub(super) fn feed(&mut self, data: &[u8], now: Instant, timers: &mut Timers) {
         self.bytes += data.len() as u64;
         let Some(head) = &mut self.head else { return };
         head.tap.feed(data);
@@ -159,10 +164,40 @@ impl Live {
         if events != self.progress_events {
             self.progress_events = events;
             self.last_progress = Some(now);
+            timers.progressed(now);
         }
         if self.first_content.is_none() && head.tap.has_first_content() {
             self.first_content = Some(now);
+            timers.content_came();
         }
+        // A document shows its content at its end only.
+        if !head.tap.is_stream() && !data.is_empty() {
+            timers.content_came();
+        }
+    }
+
+    /// Whether the body is decoded as events, and whether it can show a first content.
+    pub(super) fn decodes(&self) -> (bool, bool) {
+        self.head.as_ref().map_or((false, false), |head| {
+            let read = is_success(head.status) && head.tap.facts().uninspected.is_none();
+            (read && head.tap.is_stream(), read)
+        })
+    }
+
+    /// Whether a gate that waits for the first content has something to show, or waits in vain.
+    pub(super) fn shows_content(&self) -> bool {
+        let unread = |h: &Head| h.tap.facts().uninspected.is_some();
+        self.first_content.is_some() || self.head.as_ref().is_some_and(unread)
+    }
+
+    /// Whether something in the body made it no answer.
+    pub(super) fn is_faulty(&self) -> bool {
+        self.head.as_ref().is_some_and(|h| h.tap.facts().fault.is_some())
+    }
+
+    /// A clock passed: whose doing that was.
+    pub(super) fn stalled(&mut self, late: &Late) {
+        self.stalled = Some((late.staller, late.held));
     }
 
     /// Whether the row is to be closed although the body goes on: its done marker came, or enough
@@ -249,6 +284,10 @@ impl Live {
             |start: Instant, at: Instant| Limits::micros(at.saturating_duration_since(start));
         let mut closed = Closed::bare(self.attempt.id(), decision);
         closed.detail.gate_overflow = self.gate_overflow;
+        if let Some((staller, held)) = self.stalled {
+            closed.detail.stalled = Some(staller);
+            closed.detail.reader_us = (!held.is_zero()).then(|| Limits::micros(held));
+        }
         closed.detail.code = closed.detail.code.map(|code| self.watch.secrets.mask(code));
         closed.bytes = self.bytes;
         closed.redirects = self.watch.hops.as_ref().map(Hops::list).unwrap_or_default();
