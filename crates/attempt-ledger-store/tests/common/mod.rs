@@ -96,11 +96,7 @@ impl Room {
     }
 
     pub(crate) fn dir(&self) -> std::path::PathBuf {
-        self.path("ledger")
-    }
-
-    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
-        self.0.path().join(name)
+        self.0.path().join("ledger")
     }
 }
 
