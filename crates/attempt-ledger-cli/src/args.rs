@@ -150,6 +150,11 @@ pub(crate) struct Run {
     /// The directory of the ledger; made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub(crate) ledger: PathBuf,
+    /// Begins a new ledger with keyed fingerprints, for prompts so short that they could be guessed
+    /// from a plain hash. The key stays in DIR/fingerprint.key; a ledger that has one is always
+    /// opened with it, and one that was begun without stays plain.
+    #[arg(long)]
+    pub(crate) keyed: bool,
     /// The run; a hash of cases, URL, model and whatever else shapes the output unless set.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<RunId>,

@@ -12,8 +12,12 @@ use crate::{failure::Failure, out::complain};
 
 /// Opens the ledger in `dir` for writing; makes it if `create`.
 pub(crate) fn open(dir: &Path, create: bool) -> Result<Ledger, Failure> {
-    let options =
-        FileOptions::new(dir).create(create).tool_version(env!("CARGO_PKG_VERSION")).open()?;
+    open_with(FileOptions::new(dir).create(create))
+}
+
+/// As [`open`], with settings.
+pub(crate) fn open_with(options: FileOptions) -> Result<Ledger, Failure> {
+    let options = options.tool_version(env!("CARGO_PKG_VERSION")).open()?;
     tracing::debug!(target: "attempt_ledger", session = %options.session(), "the ledger is open");
     Ok(options)
 }

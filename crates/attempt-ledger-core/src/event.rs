@@ -518,6 +518,10 @@ pub struct Segment {
     pub ignored_sha256: Option<Digest>,
     /// The chain's hash before this row.
     pub previous_hash: Digest,
+    /// Where the ledger's fingerprints are keyed: a check value by which its key is known again, and
+    /// which tells nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_check: Option<Digest>,
 }
 
 /// The last row of a finished segment.

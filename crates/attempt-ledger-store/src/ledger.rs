@@ -10,7 +10,8 @@ use attempt_ledger_core::{
 };
 
 use crate::{
-    Ack, Capacity, Opening, Place, SlotState, Store, StoreError, capacity::Places, memory::Memory,
+    Ack, Capacity, FingerprintKey, Opening, Place, SlotState, Store, StoreError, capacity::Places,
+    memory::Memory,
 };
 
 /// A handle on a ledger; cloning is cheap, and all clones are the same ledger.
@@ -25,6 +26,7 @@ struct Inner {
     store: Arc<dyn Store>,
     places: Places,
     ids: Ids,
+    key: Option<FingerprintKey>,
 }
 
 impl Ledger {
@@ -40,8 +42,36 @@ impl Ledger {
 
     /// A ledger over a store. Make one per store and clone it: the bounds are counted here.
     pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::with(store, None)
+    }
+
+    /// As [`new`](Self::new), with keyed fingerprints: of every fingerprint and fixture only its
+    /// HMAC-SHA256 under `key` is recorded. A ledger must be opened with one key for all its life,
+    /// else nothing in it equals what comes later; [`file`](mod@crate::file) sees to that by itself.
+    ///
+    /// `content_sha256` and `answer_sha256`, the digests of answers, stay plain: grades are bound to
+    /// them, and archives are sorted by them. Whoever can guess an answer finds it confirmed there.
+    pub fn new_keyed(store: Arc<dyn Store>, key: FingerprintKey) -> Self {
+        Self::with(store, Some(key))
+    }
+
+    fn with(store: Arc<dyn Store>, key: Option<FingerprintKey>) -> Self {
         let places = Places::new(store.capacity());
-        Ledger(Arc::new(Inner { store, places, ids: Ids::new() }))
+        Ledger(Arc::new(Inner { store, places, ids: Ids::new(), key }))
+    }
+
+    /// Whether its fingerprints are keyed.
+    pub fn is_keyed(&self) -> bool {
+        self.0.key.is_some()
+    }
+
+    /// A fingerprint, or a fixture's digest, as this ledger records it: itself, or keyed. What is
+    /// compared with a row, or is to be shown beside one, passes here first.
+    pub fn recorded(&self, fingerprint: Digest) -> Digest {
+        match &self.0.key {
+            Some(key) => key.digest(&fingerprint),
+            None => fingerprint,
+        }
     }
 
     /// This opening of the store; a session is live while its writer is.
@@ -61,7 +91,9 @@ impl Ledger {
 
     /// Opens an attempt: nothing happens before the returned future is polled, and nothing may be
     /// sent before it is ready.
-    pub fn open(&self, request: OpenRequest) -> Opening {
+    pub fn open(&self, mut request: OpenRequest) -> Opening {
+        request.fixture = request.fixture.map(|plain| self.recorded(plain));
+        request.fingerprint = request.fingerprint.map(|plain| self.recorded(plain));
         Opening::new(self.clone(), self.0.ids.attempt(), request)
     }
 

@@ -34,6 +34,7 @@ mod error;
 #[cfg(unix)]
 pub mod file;
 mod index;
+mod key;
 mod ledger;
 mod memory;
 mod opening;
@@ -46,6 +47,7 @@ pub use capacity::{Capacity, Place};
 pub use clock::now;
 pub use error::StoreError;
 pub use index::SlotState;
+pub use key::FingerprintKey;
 pub use ledger::{Ledger, OpenRequest};
 pub use memory::Memory;
 pub use opening::{CloseRight, Opening};

@@ -167,6 +167,7 @@ impl CloseRight {
             return Ack::ready(Err(StoreError::AlreadyClosed(self.attempt)));
         }
         closed.attempt = self.attempt;
+        closed.fingerprint = closed.fingerprint.map(|plain| self.ledger.recorded(plain));
         match self.places.later() {
             Some(place) => self.ledger.append_at(Event::Closed(closed), place),
             None => Ack::ready(Err(StoreError::Gone)),

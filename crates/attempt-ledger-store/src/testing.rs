@@ -355,4 +355,8 @@ impl IoRead for TestRead {
         self.io.call(Call::Read)?;
         self.inner.read_at(into, offset)
     }
+
+    fn mode(&self) -> io::Result<u32> {
+        self.inner.mode()
+    }
 }

@@ -2,6 +2,7 @@
 
 use attempt_ledger::{BoxError, GradeInput, Graded, Grader};
 use attempt_ledger_core::{Digest, GraderInfo};
+use attempt_ledger_store::Ledger;
 
 use super::cases::Case;
 
@@ -12,8 +13,8 @@ pub(super) struct Pinned<G> {
 }
 
 impl<G: Grader> Pinned<G> {
-    pub(super) fn new(grader: G, cases: &[Case]) -> Self {
-        Pinned { info: pinned(grader.info(), cases), grader }
+    pub(super) fn new(grader: G, cases: &[Case], ledger: &Ledger) -> Self {
+        Pinned { info: pinned(grader.info(), cases, ledger), grader }
     }
 }
 
@@ -31,12 +32,14 @@ impl<G: Grader> Grader for Pinned<G> {
 pub(super) fn pinned<'a>(
     info: GraderInfo,
     cases: impl IntoIterator<Item = &'a Case>,
+    ledger: &Ledger,
 ) -> GraderInfo {
     let all = cases.into_iter().map(|case| serde_json::json!([case.id, case.expected]).to_string());
     let mut all: Vec<String> = all.collect();
     // The order of the lines shapes nothing.
     all.sort_unstable();
-    let digest = Digest::of(all.join("\n").as_bytes()).hex();
+    // Short answers can be guessed as short prompts can.
+    let digest = ledger.recorded(Digest::of(all.join("\n").as_bytes())).hex();
     let version = format!("{}+{}", info.version, digest.get(..8).unwrap_or_default());
     GraderInfo { version, ..info }
 }

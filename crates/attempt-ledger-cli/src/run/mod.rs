@@ -13,7 +13,7 @@ use attempt_ledger::{
     ClientBuilder, ClientError, Contains, Exact, Grader as _, LedgerRetry, ScoreLayer, client,
 };
 use attempt_ledger_core::{CaseId, GraderInfo, Ordinal, RunId, Verdict};
-use attempt_ledger_store::Ledger;
+use attempt_ledger_store::{Ledger, file::FileOptions};
 use http::header;
 use tower::ServiceBuilder;
 use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
@@ -49,18 +49,18 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     };
     let cases = cases::read(&args.cases, &common)?;
     let grader = args.grader.map(grader_info);
-    let name = target::run_name(&uri, &args.model, grader.as_ref(), &cases);
 
     // Outlives the ledger, so that Ctrl-C is heard while that is closed.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(no_runtime)?;
-    let ledger = ledger::open(&args.ledger, true)?;
+    let ledger = ledger::open_with(FileOptions::new(&args.ledger).keyed(args.keyed))?;
+    let name = target::run_name(&uri, &args.model, grader.as_ref(), &cases, &ledger);
     let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
-    let grader = grader.map(|info| answers::pinned(info, &cases));
+    let grader = grader.map(|info| answers::pinned(info, &cases, &ledger));
     let event = settings::event(args, run.clone(), &ledger, grader, &uri, &params)?;
-    settings::same_target(&folded, &event, &cases)?;
-    settings::same_fixtures(&folded, &run, &cases)?;
+    settings::same_target(&folded, &event, &cases, &ledger)?;
+    settings::same_fixtures(&folded, &run, &cases, &ledger)?;
 
     let builder = builder(args, &ledger, &cases);
     let calls = Calls {
@@ -104,11 +104,13 @@ fn builder(args: &args::Run, ledger: &Ledger, cases: &[Case]) -> ClientBuilder {
     };
     let score = match args.grader {
         None => ScoreLayer::none(),
-        Some(Grader::Exact) => ScoreLayer::configure(Pinned::new(Exact::new(expected()), cases))
-            .diagnostics(true)
-            .build(),
+        Some(Grader::Exact) => {
+            ScoreLayer::configure(Pinned::new(Exact::new(expected()), cases, ledger))
+                .diagnostics(true)
+                .build()
+        }
         Some(Grader::Contains) => {
-            ScoreLayer::configure(Pinned::new(Contains::new(expected()), cases))
+            ScoreLayer::configure(Pinned::new(Contains::new(expected()), cases, ledger))
                 .diagnostics(true)
                 .build()
         }

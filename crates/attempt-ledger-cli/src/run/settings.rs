@@ -56,7 +56,7 @@ pub(super) fn event(
         target: Some(RunTarget {
             url: uri.to_string(),
             model: args.model.clone(),
-            params: params.digest()?,
+            params: ledger.recorded(params.digest()?),
             stream: args.stream,
         }),
     })
@@ -90,6 +90,7 @@ pub(super) fn same_target(
     folded: &Folded,
     event: &RunEvent,
     cases: &[Case],
+    ledger: &Ledger,
 ) -> Result<(), Failure> {
     let run = &event.run;
     let Some(before) = folded.run(run).map(|seen| &seen.event) else {
@@ -110,7 +111,7 @@ pub(super) fn same_target(
         }
         _ => others.push("kind: it was not made by `run`".to_owned()),
     }
-    if !same_answers(folded, event, cases) {
+    if !same_answers(folded, event, cases, ledger) {
         let names = |graders: &[GraderInfo]| match graders {
             [] => "none".to_owned(),
             all => all
@@ -135,7 +136,7 @@ pub(super) fn same_target(
 
 /// Whether the run's grades are against these expected answers: all of them, as they were begun with
 /// once, or those of the cases that the run has already, where others come new to it.
-fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case]) -> bool {
+fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case], ledger: &Ledger) -> bool {
     let of_run = || folded.runs.iter().filter(|seen| seen.event.run == event.run);
     let Some(before) = folded.run(&event.run).map(|seen| &seen.event) else { return true };
     let plain_of = |graders: &[GraderInfo]| graders.iter().map(plain).collect::<Vec<_>>();
@@ -145,7 +146,8 @@ fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case]) -> bool {
     let is_known =
         |case: &&Case| folded.planned.contains(&Slot::new(event.run.clone(), case.id.clone()));
     let known: Vec<&Case> = cases.iter().filter(is_known).collect();
-    let of_known = event.graders.iter().map(|info| pinned(plain(info), known.iter().copied()));
+    let of_known = |info| pinned(plain(info), known.iter().copied(), ledger);
+    let of_known = event.graders.iter().map(of_known);
     let of_known: Vec<GraderInfo> = of_known.collect();
     known.is_empty()
         || of_run()
@@ -153,7 +155,12 @@ fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case]) -> bool {
 }
 
 /// Refuses cases that were run with another fixture; nothing would be comparable.
-pub(super) fn same_fixtures(folded: &Folded, run: &RunId, cases: &[Case]) -> Result<(), Failure> {
+pub(super) fn same_fixtures(
+    folded: &Folded,
+    run: &RunId,
+    cases: &[Case],
+    ledger: &Ledger,
+) -> Result<(), Failure> {
     let before: std::collections::HashMap<&CaseId, _> = folded
         .rows
         .iter()
@@ -162,7 +169,10 @@ pub(super) fn same_fixtures(folded: &Folded, run: &RunId, cases: &[Case]) -> Res
         .collect();
     let changed: Vec<&str> = cases
         .iter()
-        .filter(|case| before.get(&case.id).is_some_and(|fixture| *fixture != case.fixture))
+        .filter(|case| {
+            let now = ledger.recorded(case.fixture);
+            before.get(&case.id).is_some_and(|before| *before != now)
+        })
         .map(|case| case.id.as_str())
         .collect();
     let shown: Vec<&str> = changed.iter().copied().take(5).collect();

@@ -1,6 +1,7 @@
 //! Where requests go, and what opens the door there.
 
 use attempt_ledger_core::Digest;
+use attempt_ledger_store::Ledger;
 use http::{HeaderValue, Uri};
 
 use crate::failure::Failure;
@@ -80,6 +81,7 @@ pub(super) fn run_name(
     model: &str,
     grader: Option<&attempt_ledger_core::GraderInfo>,
     cases: &[super::cases::Case],
+    ledger: &Ledger,
 ) -> String {
     let mut all: Vec<String> = cases
         .iter()
@@ -93,7 +95,7 @@ pub(super) fn run_name(
     all.sort_unstable();
     let head = serde_json::json!([uri.to_string(), model, grader]).to_string();
     let text = format!("attempt-ledger run 1\n{head}\n{}", all.join("\n"));
-    format!("run-{}", Digest::of(text.as_bytes()).short())
+    format!("run-{}", ledger.recorded(Digest::of(text.as_bytes())).short())
 }
 
 #[cfg(test)]

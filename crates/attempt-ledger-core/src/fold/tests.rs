@@ -253,6 +253,7 @@ fn the_rest_of_a_ledger_is_kept_beside_the_rows() {
             ignored_len: 0,
             ignored_sha256: None,
             previous_hash: Digest::of(b""),
+            key_check: None,
         }),
         planned(1),
         planned(2),

@@ -66,6 +66,13 @@ pub enum OpenError {
     NewerRow(Damage),
     /// Stored bytes are not what was written.
     Damaged(Damage),
+    /// The key of the ledger's fingerprints is not as it must be.
+    Key {
+        /// Where it is, or would be.
+        file: Arc<Path>,
+        /// What is wrong.
+        fault: KeyFault,
+    },
     /// The durability can not be had from files.
     Durability,
     /// [`Writer::Runtime`](super::Writer::Runtime) was asked for outside a tokio runtime.
@@ -124,6 +131,35 @@ impl fmt::Display for OpenError {
                 file.display()
             ),
             OpenError::NewerRow(damage) | OpenError::Damaged(damage) => damage.fmt(f),
+            OpenError::Key { file, fault } => {
+                let file = file.display();
+                match fault {
+                    KeyFault::Exposed { mode } => write!(
+                        f,
+                        "{file} may be used by others than its owner (mode {mode:o}): take that right away (chmod 600)"
+                    ),
+                    KeyFault::Malformed => write!(
+                        f,
+                        "{file} is no key of 64 lower-case hexadecimal digits and a newline: bring back the one that the ledger was begun with"
+                    ),
+                    KeyFault::Missing => write!(
+                        f,
+                        "{file} is missing, and the ledger's fingerprints are keyed: bring it back from a copy, or begin another ledger"
+                    ),
+                    KeyFault::Other => write!(
+                        f,
+                        "{file} is not the key that the ledger was begun with: bring that one back, or begin another ledger"
+                    ),
+                    KeyFault::Unexpected => write!(
+                        f,
+                        "{file} belongs to another ledger, since this one was begun without a key: take it away"
+                    ),
+                    KeyFault::Late => write!(
+                        f,
+                        "the ledger was begun without {file}, and what it holds stays plain: begin another ledger with keyed fingerprints"
+                    ),
+                }
+            }
             OpenError::Durability => {
                 f.write_str("files are synced or written; durability memory is a ledger in memory")
             }
@@ -145,6 +181,27 @@ impl Error for OpenError {
             _ => None,
         }
     }
+}
+
+/// What is wrong with a ledger's key of fingerprints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyFault {
+    /// Others than its owner may read or write it.
+    Exposed {
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is not 64 lower-case hexadecimal digits and a newline.
+    Malformed,
+    /// The ledger was begun with one, and there is none.
+    Missing,
+    /// The ledger was begun with another.
+    Other,
+    /// The ledger was begun without one.
+    Unexpected,
+    /// A ledger that was begun without one was to be opened as keyed.
+    Late,
 }
 
 impl From<Damage> for OpenError {

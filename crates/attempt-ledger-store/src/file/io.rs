@@ -105,6 +105,11 @@ pub trait IoRead: fmt::Debug + Send {
     /// # Errors
     /// The operating system's.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Who may do what with it: the nine bits of its mode.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn mode(&self) -> io::Result<u32>;
 }
 
 /// The operating system.
@@ -253,6 +258,10 @@ impl IoRead for RealRead {
         Ok(self.0.metadata()?.len())
     }
 
+    fn mode(&self) -> io::Result<u32> {
+        Ok(self.0.metadata()?.mode() & 0o777)
+    }
+
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(into, offset)
     }
@@ -267,6 +276,10 @@ const BLOCK: usize = 4096;
 impl IoRead for DirectRead {
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    fn mode(&self) -> io::Result<u32> {
+        Ok(self.0.metadata()?.mode() & 0o777)
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {

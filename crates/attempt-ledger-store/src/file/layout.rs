@@ -12,6 +12,7 @@ use super::{
 
 pub(crate) const FORMAT: &str = "FORMAT";
 pub(crate) const LOCK: &str = "lock";
+pub(crate) const KEY: &str = "fingerprint.key";
 const NAME: &str = "attempt-ledger";
 
 /// A segment's name: the number of its first row.
@@ -124,6 +125,7 @@ pub(crate) struct Listing {
     pub(crate) failed: Vec<String>,
     pub(crate) temporary: Vec<String>,
     pub(crate) has_format: bool,
+    pub(crate) has_key: bool,
     /// The first name, in their order, that is none of the store's own.
     pub(crate) foreign: Option<String>,
 }
@@ -137,6 +139,8 @@ impl Listing {
                 listing.segments.push(first);
             } else if name == FORMAT {
                 listing.has_format = true;
+            } else if name == KEY {
+                listing.has_key = true;
             } else if is_failed(&name) {
                 listing.failed.push(name);
             } else if is_temporary(&name) {

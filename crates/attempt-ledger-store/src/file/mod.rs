@@ -5,6 +5,7 @@
 //!   FORMAT               format name, version, ledger id, moment of creation; written once
 //!   lock                 held by the one writer for as long as it has the ledger open
 //!   000000000000.jsonl   a segment, named by the number of its first row; appended to only
+//!   fingerprint.key      only where fingerprints are keyed: 64 hexadecimal digits, its owner's alone
 //!   failed-…             a writer stopped there: a write or sync failed
 //! ```
 //!
@@ -47,6 +48,7 @@
 
 mod error;
 mod io;
+mod key;
 mod layout;
 mod line;
 mod options;
@@ -55,7 +57,7 @@ mod store;
 mod tail;
 mod writer;
 
-pub use error::{Damage, DamageKind, Holder, OpenError};
+pub use error::{Damage, DamageKind, Holder, KeyFault, OpenError};
 pub use io::{Io, IoFile, IoRead, RealIo};
 pub use options::{FileOptions, Writer};
 pub use reader::{FileReader, Ignored, IgnoredKind};

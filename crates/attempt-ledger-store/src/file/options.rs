@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{Durability, Event, Session, SessionId};
+use attempt_ledger_core::{Digest, Durability, Event, Session, SessionId};
 
 use super::{
     FileReader, Io, OpenError, RealIo, TailKind,
     io::try_lock,
+    key,
     layout::{Format, LOCK, Listing, segment_name},
     line,
     reader::{holder, no_format},
@@ -19,7 +20,7 @@ use super::{
     tail::each_sound_row,
     writer::{Appender, Batch, OpenSegment, Shared, create_segment, first_header},
 };
-use crate::{Capacity, Ledger, index::Index, ledger::random_u128, now};
+use crate::{Capacity, FingerprintKey, Ledger, index::Index, ledger::random_u128, now};
 
 /// Where the file store's writer runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,7 @@ pub struct FileOptions {
     allow_network_fs: bool,
     capacity: Capacity,
     segment_bytes: u64,
+    keyed: bool,
     io: Arc<dyn Io>,
 }
 
@@ -60,6 +62,7 @@ impl FileOptions {
             allow_network_fs: false,
             capacity: Capacity::default(),
             segment_bytes: 64 << 20,
+            keyed: false,
             io: Arc::new(RealIo),
         }
     }
@@ -109,6 +112,17 @@ impl FileOptions {
         FileOptions { segment_bytes: bytes, ..self }
     }
 
+    /// Begins the ledger with keyed fingerprints: see [`Ledger::new_keyed`]. Its key is made, and kept
+    /// in the directory, in `fingerprint.key`. Default false; a ledger that was begun so is opened so
+    /// whatever is said here, and one that was not cannot become it.
+    ///
+    /// The key protects rows that leave the directory, as in a copy or an export without it, and not
+    /// from whoever may read the directory. Without the key a ledger can be read, but not gone on with.
+    #[must_use]
+    pub fn keyed(self, keyed: bool) -> Self {
+        FileOptions { keyed, ..self }
+    }
+
     /// Another file system than the operating system's, for tests.
     #[must_use]
     pub fn io(self, io: Arc<dyn Io>) -> Self {
@@ -129,11 +143,15 @@ impl FileOptions {
         self.prepare_dir()?;
         let lock = self.lock()?;
         let session = SessionId::from_u128(random_u128());
-        let mut appender = self.recover(lock)?;
+        let (mut appender, key) = self.recover(lock)?;
         self.begin_session(&mut appender, session)?;
         let store =
             FileStore::start(appender, session, self.durability, self.capacity, self.writer)?;
-        Ok(Ledger::new(Arc::new(store)))
+        let store = Arc::new(store);
+        Ok(match key {
+            Some(key) => Ledger::new_keyed(store, key),
+            None => Ledger::new(store),
+        })
     }
 
     fn prepare_dir(&self) -> Result<(), OpenError> {
@@ -196,12 +214,18 @@ impl FileOptions {
     }
 
     /// Reads the whole ledger and finds the place to go on at. The lock is held.
-    fn recover(&self, lock: File) -> Result<Appender, OpenError> {
+    fn recover(&self, lock: File) -> Result<(Appender, Option<FingerprintKey>), OpenError> {
         let (io, dir) = (&*self.io, &*self.dir);
         let listing = Listing::read(io, dir)?;
         for name in &listing.temporary {
             let path = dir.join(name);
             io.remove(&path).map_err(|cause| OpenError::io("remove", &path, cause))?;
+        }
+        let begun = !listing.segments.is_empty();
+        let mut key = listing.has_key.then(|| key::read(io, dir)).transpose()?;
+        if self.keyed && key.is_none() && !begun {
+            // Before there is a ledger, so that none is ever begun whose key may be lost.
+            key = Some(key::create(io, dir)?);
         }
         let format = if listing.has_format {
             Format::read(io, dir)?
@@ -225,19 +249,30 @@ impl FileOptions {
         );
         let mut index = Index::default();
         let mut sealed = false;
+        let mut key_check = None;
         for record in reader.by_ref() {
             let record = record.map_err(OpenError::from)?;
             sealed = matches!(record.event, Event::Sealed(_));
+            if let (0, Event::Segment(first)) = (record.seq, &record.event) {
+                key_check = first.key_check;
+            }
             index.recall(&record.event);
         }
         for ignored in reader.ignored() {
             count_unproven(io, &ignored.file, ignored.offset, &mut index)?;
         }
+        if begun {
+            key::agree(dir, key_check, key.as_ref(), self.keyed)?;
+        }
+        let key_check = key.as_ref().map(FingerprintKey::check);
         let mut chain = reader.place_in_chain();
         let shared = Arc::new(Shared::default());
         let Some(last) = last else {
-            let segment = create_segment(io, dir, &mut chain, first_header(&format))?;
-            return Ok(self.appender(lock, format, shared, index, chain, segment));
+            let segment = create_segment(io, dir, &mut chain, first_header(&format, key_check))?;
+            return Ok((
+                self.appender(lock, format, shared, index, chain, segment, key_check),
+                key,
+            ));
         };
         let tail = reader.tail().cloned().unwrap_or_else(super::Tail::clean);
         let path: Arc<Path> = dir.join(segment_name(last)).into();
@@ -253,7 +288,7 @@ impl FileOptions {
         let file = io.open_append(&path).map_err(|cause| OpenError::io("open", &path, cause))?;
         let len = if tail.file.is_some() { tail.valid_len } else { size };
         let segment = OpenSegment { file, path, first: last, len, unterminated };
-        let mut appender = self.appender(lock, format, shared, index, chain, segment);
+        let mut appender = self.appender(lock, format, shared, index, chain, segment, key_check);
         if after_failure && clean {
             // The cut took a newline, or rows: in either case what follows is not this row's.
             appender.write_newline()?;
@@ -271,9 +306,10 @@ impl FileOptions {
             let path = dir.join(name);
             io.remove(&path).map_err(|cause| OpenError::io("remove", &path, cause))?;
         }
-        Ok(appender)
+        Ok((appender, key))
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the appender's parts, put together in one place")]
     fn appender(
         &self,
         lock: File,
@@ -282,6 +318,7 @@ impl FileOptions {
         index: Index,
         chain: line::Chain,
         segment: OpenSegment,
+        key_check: Option<Digest>,
     ) -> Appender {
         if let Ok(mut shared) = shared.index.lock() {
             *shared = index;
@@ -291,6 +328,7 @@ impl FileOptions {
             io: Arc::clone(&self.io),
             dir: self.dir.clone(),
             ledger: format.ledger,
+            key_check,
             shared,
             lock,
             chain,

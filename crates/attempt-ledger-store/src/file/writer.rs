@@ -51,6 +51,8 @@ pub(crate) struct Appender {
     pub(crate) io: Arc<dyn Io>,
     pub(crate) dir: PathBuf,
     pub(crate) ledger: String,
+    /// What every segment says of the fingerprints' key.
+    pub(crate) key_check: Option<Digest>,
     pub(crate) shared: Arc<Shared>,
     /// Held for its lock.
     pub(crate) lock: File,
@@ -276,6 +278,7 @@ impl Appender {
             ignored_len: ignored,
             ignored_sha256: digest,
             previous_hash: Digest::from_bytes(self.chain.hash),
+            key_check: self.key_check,
         };
         self.segment = create_segment(&*self.io, &self.dir, &mut self.chain, header)?;
         self.shared.written.store(self.chain.seq, Ordering::Release);
@@ -358,7 +361,7 @@ pub(crate) fn create_segment(
 }
 
 /// The header of a ledger's first segment.
-pub(crate) fn first_header(format: &Format) -> Segment {
+pub(crate) fn first_header(format: &Format, key_check: Option<Digest>) -> Segment {
     Segment {
         version: FORMAT_VERSION,
         ledger: format.ledger.clone(),
@@ -367,6 +370,7 @@ pub(crate) fn first_header(format: &Format) -> Segment {
         ignored_len: 0,
         ignored_sha256: None,
         previous_hash: format.digest(),
+        key_check,
     }
 }
 

@@ -96,7 +96,11 @@ impl Room {
     }
 
     pub(crate) fn dir(&self) -> std::path::PathBuf {
-        self.0.path().join("ledger")
+        self.path("ledger")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
     }
 }
 

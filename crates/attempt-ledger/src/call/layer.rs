@@ -154,7 +154,7 @@ pub struct Finished {
     pub slot: Slot,
     /// Its frozen score; `None` when it is finished without a grade.
     pub score: Option<f64>,
-    /// The fingerprint that was the same.
+    /// The fingerprint that was the same, as the ledger records it.
     pub fingerprint: Digest,
 }
 
@@ -173,7 +173,10 @@ impl Finished {
             return None;
         }
         let (_, _, newest) = state.newest_closed?;
-        let fingerprint = fingerprint().filter(|&f| Some(f) == newest)?;
+        let fingerprint = ledger.recorded(fingerprint()?);
+        if Some(fingerprint) != newest {
+            return None;
+        }
         Some(Finished { slot: slot.clone(), score: state.frozen, fingerprint })
     }
 }
