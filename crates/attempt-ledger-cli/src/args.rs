@@ -7,7 +7,11 @@ use attempt_ledger_core::{CaseId, RunId};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use tracing::level_filters::LevelFilter;
 
-use crate::{duration, out::Color};
+use crate::{
+    duration,
+    graders::{self, GraderArg},
+    out::Color,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -134,6 +138,8 @@ A coverage below the floor is marked FAIL in the report, and does not change the
 
 Examples:
   attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook
+  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook \\
+      --epochs 5 --seed 7 --limit 100
   attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 --model m \\
       --ledger ./notebook --api-key-env API_KEY --grader exact --attempts 4 --total 2m \\
       --params '{\"temperature\":0}'")]
@@ -155,12 +161,33 @@ pub(crate) struct Run {
     /// opened with it, and one that was begun without stays plain.
     #[arg(long)]
     pub(crate) keyed: bool,
-    /// The run; a hash of cases, URL, model and whatever else shapes the output unless set.
+    /// The run; a hash of cases, URL, model and whatever else shapes the output unless set. Epochs,
+    /// order and the part that is run do not shape it.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<RunId>,
     /// Starts another run of the same cases, instead of going on with the last.
     #[arg(long, conflicts_with = "run")]
     pub(crate) fresh: bool,
+    /// How often each case is sampled. With a larger number the same run goes on with the samples
+    /// that it lacks; with a smaller one those beyond it stay planned.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) epochs: u32,
+    /// Shuffles the order of the cases, the same way for the same seed; the file's order unless
+    /// given. All cases are sampled once before any is again. Shapes nothing else: neither the
+    /// requests, nor the run's name, nor the pauses between attempts, which stay random.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Records the plan and sends nothing: coverage counts against all samples of the file, however
+    /// few of them are run later. No API key is read.
+    #[arg(long, conflicts_with_all = ["case", "limit"])]
+    pub(crate) planned: bool,
+    /// Runs only this case of the file; give it again for more. The others stay planned.
+    #[arg(long, value_name = "ID", conflicts_with = "limit")]
+    pub(crate) case: Vec<CaseId>,
+    /// Runs only the first N cases of the file, or of the seed's order, whether they are finished
+    /// or not. The others stay planned.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
     /// Fields of every request, as a JSON object; a case's own params come on top.
     #[arg(long, value_name = "JSON")]
     pub(crate) params: Option<String>,
@@ -189,24 +216,15 @@ pub(crate) struct Run {
     /// Asks for answers as documents (the default).
     #[arg(long)]
     no_stream: bool,
-    /// Grades answers by each case's "expected": the same text, or text that contains it.
-    #[arg(long, value_enum, value_name = "GRADER")]
-    pub(crate) grader: Option<Grader>,
+    /// Grades answers; see --help for the graders.
+    #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
+    pub(crate) grader: Option<GraderArg>,
     /// The environment variable that holds the API key, sent as a bearer token.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) api_key_env: Option<String>,
     /// What sending a request again would do, instead of what the request tells.
     #[arg(long, value_enum, value_name = "EFFECT")]
     pub(crate) effect: Option<EffectArg>,
-}
-
-/// How answers are graded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Grader {
-    /// 1 when the answer is the expected text, but for white space at its ends; else 0.
-    Exact,
-    /// 1 when the answer contains the expected text; else 0.
-    Contains,
 }
 
 /// What a repeat would do.

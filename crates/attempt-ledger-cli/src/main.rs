@@ -5,6 +5,7 @@ mod classify;
 mod demo;
 mod duration;
 mod failure;
+mod graders;
 mod ledger;
 mod log;
 mod logging;

@@ -104,3 +104,60 @@ async fn a_fresh_run_is_gone_on_with_by_its_name() {
     args.extend(["--run", &*run]);
     cli(&args).await.exits(0).says("skipped, finished before: 1");
 }
+
+/// A pipe of one page, with so little room left that the announcement fits and the report does not.
+fn narrow_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    const PAGE: usize = 4096;
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    rustix::pipe::fcntl_setpipe_size(&writer, PAGE).expect("set");
+    std::io::Write::write_all(&mut writer, &[b'.'; PAGE - 600]).expect("written");
+    (reader, writer)
+}
+
+/// The calls are over, and nobody reads the report.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_hangs_is_ended_by_the_second_signal_after_the_calls() {
+    let room = Room::new();
+    let cases = room.write("cases.jsonl", "{\"id\":\"a\",\"prompt\":\"<a>\"}\n");
+    let dir = room.arg("ledger");
+    let (server, _) = server(Step::Good).await;
+    let url = server.url();
+    let (reader, writer) = narrow_pipe();
+    let mut command = command(&run_args(&cases, &url, &dir, &[]));
+    command.stdout(writer);
+    let mut child = command.spawn().expect("spawned");
+    let mut lines = stderr_lines(&mut child);
+    await_line(&mut lines, "[1/1] a: ok").await;
+    interrupt(&child);
+    await_line(&mut lines, "the calls are over: the report follows").await;
+    interrupt(&child);
+    await_line(&mut lines, "stopped: what was recorded stands").await;
+    finish(child).await.exits(1);
+    drop(reader);
+    cli(&["report", &dir]).await.exits(0).says("1 attempt");
+}
+
+/// A plan that takes its time: the signal is heard while it is being written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_before_the_calls_stops_before_anything_is_sent() {
+    let room = Room::new();
+    let (cases, dir) = (room.write("cases.jsonl", CASES), room.arg("ledger"));
+    let (server, _) = server(Step::Good).await;
+    let url = server.url();
+    let args = run_args(&cases, &url, &dir, &["--epochs", "100000", "--concurrency", "1"]);
+    let child = command(&args).spawn().expect("spawned");
+    let rows = room.path("ledger/000000000000.jsonl");
+    let begun = async {
+        while !std::fs::read_to_string(&rows).is_ok_and(|text| text.contains("\"planned\"")) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), begun).await.expect("planned in time");
+    interrupt(&child);
+    finish(child)
+        .await
+        .exits(1)
+        .complains("stopped: nothing was sent")
+        .says("not started: 300000; the same command goes on with them");
+    assert_eq!(server.connections(), 0);
+}

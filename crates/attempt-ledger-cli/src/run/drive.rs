@@ -1,9 +1,9 @@
 //! The calls of a run: so many at once, until they have ended or Ctrl-C stopped them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use attempt_ledger::{Attempt, AttemptState, CarryCase as _, Error, Finished, Stack};
-use attempt_ledger_core::{CaseId, Clock, Effect, ErrorCause, RunId, Slot, TransportKind};
+use attempt_ledger_core::{Clock, Effect, ErrorCause, RunId, Slot, TransportKind};
 use attempt_ledger_store::Ledger;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
@@ -15,7 +15,7 @@ use tokio::{
 };
 use tower::Service;
 
-use super::{cases::Case, progress::Progress};
+use super::{plan::Sample, progress::Progress};
 use crate::{
     duration::shown,
     failure::{Exit, Failure},
@@ -35,42 +35,41 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    fn slot(&self, case: &Case) -> Slot {
-        Slot::new(self.run.clone(), case.id.clone())
-    }
-
-    fn request(&self, case: &Case) -> Request<Full<Bytes>> {
-        let mut carried = attempt_ledger::Case::new(self.slot(case)).fixture(case.fixture);
+    fn request(&self, sample: Sample<'_>) -> Request<Full<Bytes>> {
+        let slot = sample.slot(&self.run);
+        let mut carried = attempt_ledger::Case::new(slot).fixture(sample.case.fixture);
         if let Some(effect) = self.effect {
             carried = carried.effect(effect);
         }
-        let mut request = crate::request::chat(&self.uri, carried, case.body.clone());
+        let mut request = crate::request::chat(&self.uri, carried, sample.case.body.clone());
         if let Some(key) = &self.key {
             request.headers_mut().insert(header::AUTHORIZATION, key.clone());
         }
         request
     }
 
-    /// How many of the cases will be skipped, since they are finished for the same request: told
+    /// How many of the samples will be skipped, since they are finished for the same request: told
     /// before, by what the call layer goes by.
-    pub(super) fn finished(&self, ledger: &Ledger, cases: &[Case]) -> usize {
-        let finished = |case: &&Case| {
-            let fingerprint = || self.request(case).fingerprint(1);
-            Finished::look(ledger, &self.slot(case), fingerprint).is_some()
+    pub(super) fn finished(&self, ledger: &Ledger, samples: &[Sample<'_>]) -> usize {
+        let finished = |sample: &&Sample<'_>| {
+            let fingerprint = || self.request(**sample).fingerprint(sample.epoch);
+            Finished::look(ledger, &sample.slot(&self.run), fingerprint).is_some()
         };
-        cases.iter().filter(finished).count()
+        samples.iter().filter(finished).count()
     }
 }
 
 /// How the driving ended.
 #[derive(Debug, Default)]
 pub(super) struct Driven {
-    /// Cases that were finished before.
+    /// Slots that were planned anew, where nothing was to be sent.
+    pub(super) planned: Option<usize>,
+    /// Samples that were finished before.
     pub(super) skipped: usize,
-    /// Cases that nothing was started of.
+    /// Samples that nothing was started of.
     pub(super) not_started: usize,
-    /// Cases whose call was let go of.
-    pub(super) abandoned: Vec<CaseId>,
+    /// Samples whose call was let go of.
+    pub(super) abandoned: Vec<Slot>,
     /// The ledger did not record: nothing more was started.
     pub(super) ledger: Option<Error>,
 }
@@ -99,7 +98,8 @@ impl Interrupts {
         Ok(Interrupts { int, term, seen: 0 })
     }
 
-    async fn next(&mut self) {
+    /// The next signal.
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.int.recv() => {}
             _ = self.term.recv() => {}
@@ -121,11 +121,11 @@ impl Interrupts {
     }
 }
 
-/// Makes the calls of all cases.
+/// Makes the calls of all samples.
 pub(super) async fn drive<S, B>(
     client: &Stack<S>,
-    calls: Calls,
-    cases: Vec<Case>,
+    calls: &Calls,
+    samples: Vec<Sample<'_>>,
     interrupts: &mut Interrupts,
 ) -> Driven
 where
@@ -135,25 +135,29 @@ where
         + 'static,
     B: Body<Error = Error> + Send + Unpin + 'static,
 {
-    let calls = Arc::new(calls);
-    let mut progress = Progress::start(cases.len());
+    let mut progress = Progress::start(samples.len());
     let mut driven = Driven::default();
-    let mut open: JoinSet<(CaseId, Ended)> = JoinSet::new();
-    let mut waiting = cases.into_iter();
-    let mut in_flight: Vec<CaseId> = Vec::new();
+    let mut open: JoinSet<(Slot, Ended)> = JoinSet::new();
+    let mut waiting = samples.into_iter();
+    let mut in_flight: Vec<Slot> = Vec::new();
     let mut stopping = false;
     loop {
         while !stopping && open.len() < calls.concurrency {
-            let Some(case) = waiting.next() else { break };
-            in_flight.push(case.id.clone());
-            open.spawn(one(client.clone(), Arc::clone(&calls), case));
+            let Some(sample) = waiting.next() else { break };
+            let slot = sample.slot(&calls.run);
+            in_flight.push(slot.clone());
+            open.spawn(one(client.clone(), calls.request(sample), slot));
+        }
+        // A signal from here on finds no call that it could stop.
+        if open.is_empty() {
+            break;
         }
         tokio::select! {
             ended = open.join_next() => match ended {
                 None => break,
                 Some(Err(_)) => {}
-                Some(Ok((case, ended))) => {
-                    in_flight.retain(|id| *id != case);
+                Some(Ok((slot, ended))) => {
+                    in_flight.retain(|other| *other != slot);
                     let how = match ended {
                         Ended::Skipped(how) => {
                             driven.skipped += 1;
@@ -167,7 +171,7 @@ where
                             how
                         }
                     };
-                    progress.ended(case.as_str(), &how);
+                    progress.ended(&slot.to_string(), &how);
                 }
             },
             () = interrupts.next() => {
@@ -180,10 +184,13 @@ where
             }
         }
     }
-    // Dropping a call closes its attempt, by what is known of it.
-    tokio::select! {
-        () = open.shutdown() => {}
-        () = interrupts.next() => std::process::exit(i32::from(Exit::Failed as u8)),
+    // Dropping a call closes its attempt, by what is known of it. Where nothing is open, a signal
+    // that came just now is the first after the calls, and not one that ends this.
+    if !open.is_empty() {
+        tokio::select! {
+            () = open.shutdown() => {}
+            () = interrupts.next() => std::process::exit(i32::from(Exit::Failed as u8)),
+        }
     }
     driven.abandoned = in_flight;
     driven.not_started = waiting.count();
@@ -203,12 +210,12 @@ fn stopping_after(open: usize, worst_case: Duration) -> String {
     }
 }
 
-async fn one<S, B>(client: Stack<S>, calls: Arc<Calls>, case: Case) -> (CaseId, Ended)
+async fn one<S, B>(client: Stack<S>, request: Request<Full<Bytes>>, slot: Slot) -> (Slot, Ended)
 where
     Stack<S>: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Error>,
     B: Body<Error = Error> + Unpin,
 {
-    let result = crate::request::call(client, calls.request(&case)).await;
+    let result = crate::request::call(client, request).await;
     let call = match &result {
         Ok(response) => Attempt::of(response).and_then(Attempt::call),
         Err(error) => error.call(),
@@ -226,7 +233,7 @@ where
             None => error.to_string(),
         }),
     };
-    (case.id, ended)
+    (slot, ended)
 }
 
 /// The last attempt of a call in a few words: verdict, what failed, ordinal, score.

@@ -1,40 +1,40 @@
 //! `run`: the cases of a file against a server.
 
-mod answers;
 mod cases;
 mod drive;
+mod plan;
 mod progress;
 mod settings;
 mod target;
 
 use std::{collections::HashMap, io, time::Duration};
 
-use attempt_ledger::{
-    ClientBuilder, ClientError, Contains, Exact, Grader as _, LedgerRetry, ScoreLayer, client,
-};
-use attempt_ledger_core::{CaseId, GraderInfo, Ordinal, RunId, Verdict};
+use attempt_ledger::{ClientBuilder, ClientError, Grader as _, LedgerRetry, ScoreLayer, client};
+use attempt_ledger_core::{CaseId, Ordinal, RunId, Verdict};
 use attempt_ledger_store::{Ledger, file::FileOptions};
 use http::header;
 use tower::ServiceBuilder;
 use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
-    args::{self, Grader},
+    args,
     duration::shown,
     failure::{Exit, Failure},
+    graders::{AnyGrader, GraderArg},
     ledger, logging,
     out::{Out, Style, complain},
     report,
 };
-use answers::Pinned;
 use cases::{Case, Common, Params};
 use drive::{Calls, Driven, Interrupts};
+use plan::Sample;
 
 pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     // Everything that can be wrong is looked at before the ledger is touched or a byte is sent.
     let uri = target::endpoint(&args.base_url)?;
     target::model(&args.model)?;
-    let key = args.api_key_env.as_deref().map(target::key).transpose()?;
+    // A plan needs no key.
+    let key = args.api_key_env.as_deref().filter(|_| !args.planned).map(target::key).transpose()?;
     let params = match &args.params {
         Some(json) => {
             Params::read(json).map_err(|why| Failure::usage(format_args!("--params {why}")))?
@@ -45,24 +45,27 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         model: &args.model,
         params: &params,
         stream: args.stream,
-        graded: args.grader.is_some(),
+        graded: args.grader.as_ref().is_some_and(GraderArg::needs_expected),
     };
     let cases = cases::read(&args.cases, &common)?;
-    let grader = args.grader.map(grader_info);
+    let part = plan::part(args, &cases)?;
+    let grader = args.grader.as_ref().map(GraderArg::build);
+    let info = grader.as_ref().map(AnyGrader::info);
 
     // Outlives the ledger, so that Ctrl-C is heard while that is closed.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(no_runtime)?;
     let ledger = ledger::open_with(FileOptions::new(&args.ledger).keyed(args.keyed))?;
-    let name = target::run_name(&uri, &args.model, grader.as_ref(), &cases, &ledger);
+    let name = target::run_name(&uri, &args.model, info.as_ref(), &cases, &ledger);
     let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
-    let grader = grader.map(|info| answers::pinned(info, &cases, &ledger));
-    let event = settings::event(args, run.clone(), &ledger, grader, &uri, &params)?;
+    let grader = grader.map(|grader| grader.expecting(&expected(&cases), &ledger));
+    let info = grader.as_ref().map(AnyGrader::info);
+    let event = settings::event(args, run.clone(), &ledger, info, &uri, &params)?;
     settings::same_target(&folded, &event, &cases, &ledger)?;
     settings::same_fixtures(&folded, &run, &cases, &ledger)?;
 
-    let builder = builder(args, &ledger, &cases);
+    let builder = builder(args, &ledger, grader);
     let calls = Calls {
         run: run.clone(),
         uri,
@@ -72,48 +75,74 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         worst_case: builder.worst_case(),
     };
     warn_of_no_grader(args, &cases);
-    // What an attempt was made of is gone on with; a run that is only planned begins.
-    let begun = folded.slots.iter().any(|view| view.slot.run == run);
-    let finished = begun.then(|| calls.finished(&ledger, &cases));
-    if_read(announce(args, &run, cases.len(), finished, &ledger, &builder, out))?;
+    let work = Work {
+        run: &run,
+        all: cases.len(),
+        part: part.len(),
+        samples: plan::samples(part, args.epochs).collect(),
+    };
+    if !args.planned {
+        // What an attempt was made of is gone on with; a run that is only planned begins.
+        let begun = folded.slots.iter().any(|view| view.slot.run == run);
+        let finished = begun.then(|| calls.finished(&ledger, &work.samples));
+        if_read(announce(args, &work, finished, &ledger, &builder, out))?;
+    }
     let driven = runtime.block_on(async {
         let mut interrupts = Interrupts::listen()?;
-        settings::record(&ledger, &folded, event, &cases).await?;
+        let whole = plan::samples(cases.iter().collect(), args.epochs);
+        let recorded = tokio::select! {
+            recorded = settings::record(&ledger, &folded, event, whole) => Some(recorded?),
+            () = interrupts.next() => None,
+        };
         drop(folded);
-        let layers = ServiceBuilder::new()
-            .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
-            .layer(logging::layer())
-            .into_inner();
-        let client = builder.build_through(&layers).map_err(no_client)?;
-        let driven = drive::drive(&client, calls, cases, &mut interrupts).await;
+        let driven = match recorded {
+            Some(new) if args.planned => Driven { planned: Some(new), ..Driven::default() },
+            Some(_) => {
+                let layers = ServiceBuilder::new()
+                    .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
+                    .layer(logging::layer())
+                    .into_inner();
+                let client = builder.build_through(&layers).map_err(no_client)?;
+                drive::drive(&client, &calls, work.samples.clone(), &mut interrupts).await
+            }
+            None => {
+                complain("stopped: nothing was sent\n");
+                Driven { not_started: work.samples.len(), ..Driven::default() }
+            }
+        };
         tokio::spawn(interrupts.end_at_the_second());
-        drop(client);
         // Where the ledger has failed the reason is told already.
         if driven.ledger.is_none() {
             flush(&ledger, args).await?;
         }
         Ok::<_, Failure>(driven)
     })?;
+    if let Some(new) = driven.planned {
+        if_read(tell_plan(args, &work, new, out))?;
+        return Ok(Exit::Fine);
+    }
     conclude(args, &run, driven, out)
 }
 
-fn builder(args: &args::Run, ledger: &Ledger, cases: &[Case]) -> ClientBuilder {
-    let expected = || -> HashMap<CaseId, String> {
-        let pairs = cases.iter().map(|case| Some((case.id.clone(), case.expected.clone()?)));
-        pairs.flatten().collect()
-    };
-    let score = match args.grader {
+/// What a command runs of what its run is.
+struct Work<'a> {
+    run: &'a RunId,
+    /// Cases of the file.
+    all: usize,
+    /// Those of them that are run now.
+    part: usize,
+    samples: Vec<Sample<'a>>,
+}
+
+fn expected(cases: &[Case]) -> HashMap<CaseId, String> {
+    let pairs = cases.iter().map(|case| Some((case.id.clone(), case.expected.clone()?)));
+    pairs.flatten().collect()
+}
+
+fn builder(args: &args::Run, ledger: &Ledger, grader: Option<AnyGrader>) -> ClientBuilder {
+    let score = match grader {
         None => ScoreLayer::none(),
-        Some(Grader::Exact) => {
-            ScoreLayer::configure(Pinned::new(Exact::new(expected()), cases, ledger))
-                .diagnostics(true)
-                .build()
-        }
-        Some(Grader::Contains) => {
-            ScoreLayer::configure(Pinned::new(Contains::new(expected()), cases, ledger))
-                .diagnostics(true)
-                .build()
-        }
+        Some(grader) => ScoreLayer::configure(grader).diagnostics(true).build(),
     };
     client(ledger.clone())
         .clocks(settings::clocks(args))
@@ -140,13 +169,6 @@ async fn flush(ledger: &Ledger, args: &args::Run) -> Result<(), Failure> {
         shown(FLUSH)
     ))
     .hint("look after its disk; `attempt-ledger report` tells what is there"))
-}
-
-fn grader_info(grader: Grader) -> GraderInfo {
-    match grader {
-        Grader::Exact => Exact::default().info(),
-        Grader::Contains => Contains::default().info(),
-    }
 }
 
 /// The work goes on, though nobody reads what is told of it.
@@ -177,8 +199,7 @@ fn warn_of_no_grader(args: &args::Run, cases: &[Case]) {
 /// What is about to happen, and how long it can take; `finished` where the run goes on.
 fn announce(
     args: &args::Run,
-    run: &RunId,
-    cases: usize,
+    work: &Work<'_>,
     finished: Option<usize>,
     ledger: &Ledger,
     builder: &ClientBuilder,
@@ -195,13 +216,10 @@ fn announce(
     let parts = parts.iter().filter(|(_, part)| !part.is_zero());
     let parts: Vec<_> = parts.map(|(name, part)| format!("{name} {}", shown(*part))).collect();
     let at_once = u32::max(1, args.concurrency);
-    let rounds = u32::try_from(cases).unwrap_or(u32::MAX).div_ceil(at_once);
+    let rounds = u32::try_from(work.samples.len()).unwrap_or(u32::MAX).div_ceil(at_once);
     let all = a_call.saturating_mul(rounds);
-    writeln!(
-        out,
-        "run {run}: {cases} case{}, {at_once} at once",
-        if cases == 1 { "" } else { "s" }
-    )?;
+    let run = work.run;
+    writeln!(out, "run {run}: {}, {at_once} at once", shape(args, work))?;
     writeln!(
         out,
         "worst case: {} a call, {} for all ({rounds} x {})",
@@ -211,10 +229,32 @@ fn announce(
     )?;
     writeln!(out, "  {} a call: {}", shown(a_call), parts.join(", "))?;
     if let Some(finished) = finished {
-        let left = cases.saturating_sub(finished);
+        let left = work.samples.len().saturating_sub(finished);
         writeln!(out, "going on with run {run}: {finished} finished, {left} left")?;
     }
     writeln!(out)?;
+    out.flush()
+}
+
+/// `3 cases`, `2 of 3 cases, 5 epochs`.
+fn shape(args: &args::Run, work: &Work<'_>) -> String {
+    let Work { all, part, .. } = work;
+    let of = if part == all { String::new() } else { format!("{part} of ") };
+    let plural = if *all == 1 { "" } else { "s" };
+    match args.epochs {
+        1 => format!("{of}{all} case{plural}"),
+        epochs => format!("{of}{all} case{plural}, {epochs} epochs"),
+    }
+}
+
+fn tell_plan(args: &args::Run, work: &Work<'_>, new: usize, out: &mut Out) -> Result<(), Failure> {
+    let (run, all) = (work.run, work.samples.len());
+    writeln!(out, "run {run}: {} planned, {new} of {all} samples new", shape(args, work))?;
+    writeln!(
+        out,
+        "nothing was sent; {} without --planned runs them, with --case or --limit a part",
+        same_run(args, run)
+    )?;
     out.flush()
 }
 
@@ -249,17 +289,17 @@ fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result
     if *skipped > 0 {
         writeln!(out, "skipped, finished before: {skipped}")?;
     }
-    for case in abandoned {
+    for slot in abandoned {
         let first = folded
             .slots
             .iter()
-            .filter(|view| view.slot.run == *run && view.slot.case == *case)
+            .filter(|view| view.slot == *slot)
             .find_map(|view| folded.attempts(view).next())
             .filter(|row| row.ordinal.is_some_and(Ordinal::is_first));
         let lost = first.is_some_and(|row| row.verdict == Some(Verdict::Abandoned));
         let what = if lost { "lost its first attempt" } else { "was let go of" };
         out.painted(Style::Bad, "abandoned")?;
-        writeln!(out, ": case {case} {what}")?;
+        writeln!(out, ": case {slot} {what}")?;
     }
     if *not_started > 0 {
         writeln!(out, "not started: {not_started}; {} goes on with them", same_run(args, run))?;

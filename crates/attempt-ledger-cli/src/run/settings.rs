@@ -9,10 +9,14 @@ use attempt_ledger_store::Ledger;
 use http::Uri;
 
 use super::{
-    answers::{pinned, plain},
     cases::{Case, Params},
+    plan::Sample,
 };
-use crate::{args, failure::Failure};
+use crate::{
+    args,
+    failure::Failure,
+    graders::{pinned, plain},
+};
 
 /// Responses are always held whole, so that what is retried was graded.
 pub(super) const GATES: Gates = Gates { plain: GateKind::Whole, stream: GateKind::Whole };
@@ -146,8 +150,11 @@ fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case], ledger: &Ledg
     let is_known =
         |case: &&Case| folded.planned.contains(&Slot::new(event.run.clone(), case.id.clone()));
     let known: Vec<&Case> = cases.iter().filter(is_known).collect();
-    let of_known = |info| pinned(plain(info), known.iter().copied(), ledger);
-    let of_known = event.graders.iter().map(of_known);
+    let pairs = || known.iter().map(|case| (&case.id, case.expected.as_deref()));
+    let of_known = event.graders.iter().map(|info| match info.version.contains('+') {
+        true => pinned(plain(info), pairs(), ledger),
+        false => info.clone(),
+    });
     let of_known: Vec<GraderInfo> = of_known.collect();
     known.is_empty()
         || of_run()
@@ -188,33 +195,37 @@ pub(super) fn same_fixtures(
     }
 }
 
-/// Appends the run's settings, unless they are what holds already, and the slots that are new.
+/// Appends the run's settings, unless they are what holds already, and the slots that are new; says
+/// how many these are.
 pub(super) async fn record(
     ledger: &Ledger,
     folded: &Folded,
     event: RunEvent,
-    cases: &[Case],
-) -> Result<(), Failure> {
+    samples: impl Iterator<Item = Sample<'_>>,
+) -> Result<usize, Failure> {
     let run = event.run.clone();
     if folded.run(&run).is_none_or(|seen| seen.event != event) {
         ledger.run(event).await?;
     }
-    let mut batch = Vec::new();
-    let mut bytes = 0;
-    for case in cases {
-        let slot = Slot::new(run.clone(), case.id.clone());
+    let (mut batch, mut bytes, mut new) = (Vec::new(), 0, 0);
+    for sample in samples {
+        let slot = sample.slot(&run);
         if folded.planned.contains(&slot) {
             continue;
         }
+        new += 1;
         // Quotes and backslashes count twice in JSON, and no id is longer than 256 bytes.
-        bytes += 2 * case.id.as_str().len() + 16;
-        batch.push(PlannedSlot { case: case.id.clone(), epoch: 1, step: 1 });
+        bytes += 2 * slot.case.as_str().len() + 32;
+        batch.push(PlannedSlot { case: slot.case, epoch: slot.epoch, step: slot.step });
         if bytes >= BATCH {
             plan(ledger, &run, std::mem::take(&mut batch)).await?;
             bytes = 0;
         }
     }
-    if batch.is_empty() { Ok(()) } else { plan(ledger, &run, batch).await }
+    if !batch.is_empty() {
+        plan(ledger, &run, batch).await?;
+    }
+    Ok(new)
 }
 
 async fn plan(ledger: &Ledger, run: &RunId, slots: Vec<PlannedSlot>) -> Result<(), Failure> {
