@@ -20,6 +20,17 @@ Exit codes:
   2  an argument or an input is wrong and nothing was sent, or the output could not be written
   3  the ledger could not be opened, read or written";
 
+const PROGRESS: &str = "\
+How progress is told on standard error, with the three numbers as they stand. `json` writes one
+object a line, among which warnings and errors stay plain text; its field \"event\" is
+  begun  with run, samples (how many are to be run)
+  ended  with done, samples, case, epoch, outcome (text)
+  said   with text: what Ctrl-C did
+  over   with done, samples
+All but `said` have the numbers in the words of `report --json`: quality{mean,n,planned,coverage,
+bounds}, availability{faults,attempts}, refused_promotions{attempts,slots}. They count what the ledger
+holds of the run, and each call when it has ended; in the end they are those of the report.";
+
 /// Runs evaluations of language models and keeps the notebook: every attempt beneath the retries is
 /// a row of its own, the first graded outcome is frozen, and what is published is read from it alone.
 #[derive(Debug, Parser)]
@@ -210,6 +221,9 @@ pub(crate) struct Run {
     /// Calls at once.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) concurrency: u32,
+    /// How progress is told on standard error, with the three numbers as they stand.
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", long_help = PROGRESS)]
+    pub(crate) progress: ProgressArg,
     /// Asks for answers as streams.
     #[arg(long, overrides_with = "no_stream")]
     pub(crate) stream: bool,
@@ -225,6 +239,22 @@ pub(crate) struct Run {
     /// What sending a request again would do, instead of what the request tells.
     #[arg(long, value_enum, value_name = "EFFECT")]
     pub(crate) effect: Option<EffectArg>,
+}
+
+/// How progress is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// A bar on a terminal, lines elsewhere.
+    #[default]
+    Auto,
+    /// One line that is written over, as wide as the terminal; lines where there is no terminal.
+    Bar,
+    /// One line for each call that ended.
+    Lines,
+    /// One JSON object for each call that ended.
+    Json,
+    /// Nothing but what is said beside.
+    None,
 }
 
 /// What a repeat would do.

@@ -318,7 +318,7 @@ async fn progress_says_why_and_the_log_which_case_and_verdict() {
     let ran = cli(&run_args(&cases, &url, &dir, &["-v"]))
         .await
         .exits(0)
-        .complains("key: rejected (401) at ordinal 1\n")
+        .complains("key: rejected (401) at ordinal 1  |  quality - (n 0)  faults ")
         .complains("flaky: ok at ordinal 2")
         .says("1 of 2 attempts");
     for words in [

@@ -31,6 +31,7 @@
 
 mod numbers;
 mod report;
+mod running;
 mod stats;
 mod text;
 
@@ -40,3 +41,4 @@ pub use numbers::{
     RefusedPromotions, UnknownRemote,
 };
 pub use report::{Options, Report, ReportError};
+pub use running::Running;

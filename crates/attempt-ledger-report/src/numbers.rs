@@ -50,17 +50,15 @@ impl Quality {
     pub(crate) fn new<K: Hash + Eq>(scores: &[(K, f64)], planned: u64, range: [f64; 2]) -> Self {
         let found = stats::mean_by_case(scores);
         let n = found.map_or(0, |m| m.n);
-        let scored = stats::sum(scores.iter().map(|(_, score)| *score).collect());
-        let missing = as_f64(planned.saturating_sub(n));
-        let bound = |end: f64| missing.mul_add(end, scored) / as_f64(planned);
+        let scored = stats::sum(scores.iter().map(|(_, score)| *score));
         Quality {
             mean: found.map(|m| m.mean),
             n,
             planned,
-            coverage: (planned > 0).then(|| as_f64(n) / as_f64(planned)),
+            coverage: coverage(n, planned),
             se: found.and_then(|m| m.se),
             interval: found.and_then(|m: MeanWithError| m.interval),
-            bounds: (planned > 0).then(|| range.map(bound)),
+            bounds: bounds(scored, n, planned, range),
             cases: found.map_or(0, |m| m.cases),
             flat: found.and_then(|m| m.flat),
         }
@@ -129,6 +127,18 @@ impl Quality {
     pub fn bounds(&self) -> Option<[f64; 2]> {
         self.bounds
     }
+}
+
+/// The share of slots that have a score.
+pub(crate) fn coverage(n: u64, planned: u64) -> Option<f64> {
+    (planned > 0).then(|| as_f64(n) / as_f64(planned))
+}
+
+/// What the mean could be, whatever the slots without a score hold; `sum` is of the `n` scores.
+pub(crate) fn bounds(sum: f64, n: u64, planned: u64, range: [f64; 2]) -> Option<[f64; 2]> {
+    let missing = as_f64(planned.saturating_sub(n));
+    let bound = |end: f64| missing.mul_add(end, sum) / as_f64(planned);
+    (planned > 0).then(|| range.map(bound))
 }
 
 /// Faults of availability, of the attempts that are content or such a fault.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     Availability, First, Floor, MeanOf, Naive, OtherRun, Percentiles, Quality, RefusedPromotions,
-    UnknownRemote, stats,
+    UnknownRemote, running::Three, stats,
 };
 
 /// What shapes a report beside the ledger.
@@ -161,7 +161,7 @@ impl Report {
         let floor = options.coverage_floor;
         let mut report = Report {
             naive: Naive::new(&tally.last_grades, first_mean),
-            refused_promotions: tally.refused,
+            refused_promotions: tally.three.refused(),
             mean_by_verdict: tally.mean_by_verdict(),
             recovered: tally.recovered,
             unknown_remote: tally.unknown,
@@ -286,13 +286,13 @@ fn other_runs(folded: &Folded, run: &RunId, planned: &HashSet<&Slot>) -> Vec<Oth
 /// What is counted while passing over a run's slots.
 #[derive(Default)]
 struct Tally {
+    three: Three,
     by_verdict: BTreeMap<Verdict, u64>,
     open: u64,
     first_available: u64,
     first_n: u64,
     /// The frozen score of each slot, with its attempt's verdict, in the order of slots.
     scores: Vec<Option<(f64, Verdict)>>,
-    refused: RefusedPromotions,
     last_grades: Vec<Option<f64>>,
     recovered: u64,
     unknown: UnknownRemote,
@@ -314,9 +314,10 @@ impl Tally {
         }
 
         let content = |row: &&&AttemptRow| row.verdict.is_some_and(Verdict::is_content);
-        let later = attempts.iter().filter(content).filter(|row| !is_first(row)).count() as u64;
-        self.refused.attempts += later;
-        self.refused.slots += u64::from(later > 0);
+        let mut promoted = false;
+        for row in attempts {
+            self.three.count(is_first(&row), row.verdict, row.score, &mut promoted);
+        }
         self.last_grades.extend(attempts.iter().rev().find(content).map(|row| row.any_grade()));
 
         let last = attempts.len().saturating_sub(1);
@@ -366,11 +367,7 @@ impl Tally {
         for &verdict in Verdict::ALL {
             self.by_verdict.entry(verdict).or_default();
         }
-        let total = |of: fn(Verdict) -> bool| {
-            self.by_verdict.iter().filter(|(v, _)| of(**v)).map(|(_, n)| n).sum::<u64>()
-        };
-        let faults = total(Verdict::is_fault);
-        let attempts = faults + total(Verdict::is_content);
+        let (faults, attempts) = self.three.faults();
         Availability {
             faults,
             attempts,

@@ -6,8 +6,8 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use attempt_ledger_core::{Event, Opened, Role, Verdict};
-use attempt_ledger_report::{Options, Report};
+use attempt_ledger_core::{CaseId, Event, Opened, Ordinal, Role, RunId, Slot, Verdict};
+use attempt_ledger_report::{Options, Report, Running};
 use proptest::prelude::*;
 use serde_json::Value;
 use support::{fold, of, opened, planned, run};
@@ -145,5 +145,45 @@ proptest! {
         prop_assert_eq!(cell(third, first_line.len()), later.len().to_string());
         let missing = |line: &&&str| line.contains("NaN") || line.contains("inf") || line.ends_with(' ');
         prop_assert_eq!(lines.iter().find(missing), None);
+    }
+}
+
+proptest! {
+    /// To the last digit, whatever was in the ledger before and in which order the rest ended.
+    #[test]
+    fn what_is_counted_on_the_way_is_the_report_in_the_end(
+        (seen, plan) in ledger(),
+        before in 0..24_usize,
+        backwards in any::<bool>(),
+    ) {
+        let (before, rest) = seen.split_at(before.min(seen.len()));
+        let name = RunId::new("r").expect("an id");
+        let mut running = Running::of(&fold(events(before, plan)), &name, [0.0, 1.0]);
+        let mut rest: Vec<&Seen> = rest.iter().collect();
+        if backwards {
+            rest.reverse();
+        }
+        for attempt in rest {
+            let case = CaseId::new(CASES[attempt.case]).expect("an id");
+            let role = if attempt.grader { Role::Grader } else { Role::Subject };
+            let slot = Slot::new(name.clone(), case).epoch(attempt.epoch).role(role);
+            running.plan(slot.clone());
+            let ordinal = Ordinal::new(attempt.ordinal).expect("from one on");
+            if let Some(verdict) = attempt.verdict {
+                running.ended(&slot, ordinal, verdict, attempt.grade);
+            }
+        }
+        let report = Report::of(&fold(events(&seen, plan)), None, &Options::default());
+        let report = serde_json::to_value(report.expect("a report")).expect("JSON");
+        let running = serde_json::to_value(running).expect("JSON");
+        for (number, fields) in [
+            ("quality", &["mean", "n", "planned", "coverage", "bounds"][..]),
+            ("availability", &["faults", "attempts"]),
+            ("refused_promotions", &["attempts", "slots"]),
+        ] {
+            for field in fields {
+                prop_assert_eq!(&running[number][field], &report[number][field], "{} {}", number, field);
+            }
+        }
     }
 }

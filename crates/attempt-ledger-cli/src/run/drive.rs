@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use attempt_ledger::{Attempt, AttemptState, CarryCase as _, Error, Finished, Stack};
+use attempt_ledger::{
+    Attempt, AttemptState, AttemptSummary, Call, CarryCase as _, Error, Finished, Stack,
+};
 use attempt_ledger_core::{Clock, Effect, ErrorCause, RunId, Slot, TransportKind};
 use attempt_ledger_store::Ledger;
 use bytes::Bytes;
@@ -126,6 +128,7 @@ pub(super) async fn drive<S, B>(
     client: &Stack<S>,
     calls: &Calls,
     samples: Vec<Sample<'_>>,
+    mut progress: Progress,
     interrupts: &mut Interrupts,
 ) -> Driven
 where
@@ -135,9 +138,8 @@ where
         + 'static,
     B: Body<Error = Error> + Send + Unpin + 'static,
 {
-    let mut progress = Progress::start(samples.len());
     let mut driven = Driven::default();
-    let mut open: JoinSet<(Slot, Ended)> = JoinSet::new();
+    let mut open: JoinSet<(Slot, Ended, Vec<AttemptSummary>)> = JoinSet::new();
     let mut waiting = samples.into_iter();
     let mut in_flight: Vec<Slot> = Vec::new();
     let mut stopping = false;
@@ -156,7 +158,7 @@ where
             ended = open.join_next() => match ended {
                 None => break,
                 Some(Err(_)) => {}
-                Some(Ok((slot, ended))) => {
+                Some(Ok((slot, ended, attempts))) => {
                     in_flight.retain(|other| *other != slot);
                     let how = match ended {
                         Ended::Skipped(how) => {
@@ -171,7 +173,7 @@ where
                             how
                         }
                     };
-                    progress.ended(&slot.to_string(), &how);
+                    progress.ended(&slot, &how, &attempts);
                 }
             },
             () = interrupts.next() => {
@@ -210,7 +212,11 @@ fn stopping_after(open: usize, worst_case: Duration) -> String {
     }
 }
 
-async fn one<S, B>(client: Stack<S>, request: Request<Full<Bytes>>, slot: Slot) -> (Slot, Ended)
+async fn one<S, B>(
+    client: Stack<S>,
+    request: Request<Full<Bytes>>,
+    slot: Slot,
+) -> (Slot, Ended, Vec<AttemptSummary>)
 where
     Stack<S>: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Error>,
     B: Body<Error = Error> + Unpin,
@@ -221,6 +227,7 @@ where
         Err(error) => error.call(),
     };
     call.into_iter().for_each(logging::ended);
+    let attempts = call.map(Call::attempts).unwrap_or_default();
     let ended = match result {
         Ok(response) => Ended::Called(match Attempt::of(&response) {
             Some(attempt) => told(attempt),
@@ -233,7 +240,7 @@ where
             None => error.to_string(),
         }),
     };
-    (slot, ended)
+    (slot, ended, attempts)
 }
 
 /// The last attempt of a call in a few words: verdict, what failed, ordinal, score.

@@ -11,6 +11,7 @@ use std::{collections::HashMap, io, time::Duration};
 
 use attempt_ledger::{ClientBuilder, ClientError, Grader as _, LedgerRetry, ScoreLayer, client};
 use attempt_ledger_core::{CaseId, Ordinal, RunId, Verdict};
+use attempt_ledger_report::Running;
 use attempt_ledger_store::{Ledger, file::FileOptions};
 use http::header;
 use tower::ServiceBuilder;
@@ -28,6 +29,7 @@ use crate::{
 use cases::{Case, Common, Params};
 use drive::{Calls, Driven, Interrupts};
 use plan::Sample;
+use progress::Progress;
 
 pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     // Everything that can be wrong is looked at before the ledger is touched or a byte is sent.
@@ -61,6 +63,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let run = settings::choose(args, &folded, &name)?;
     let grader = grader.map(|grader| grader.expecting(&expected(&cases), &ledger));
     let info = grader.as_ref().map(AnyGrader::info);
+    let range = info.as_ref().map_or([0.0, 1.0], |info| [info.low, info.high]);
     let event = settings::event(args, run.clone(), &ledger, info, &uri, &params)?;
     settings::same_target(&folded, &event, &cases, &ledger)?;
     settings::same_fixtures(&folded, &run, &cases, &ledger)?;
@@ -94,6 +97,9 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
             recorded = settings::record(&ledger, &folded, event, whole) => Some(recorded?),
             () = interrupts.next() => None,
         };
+        let mut running = Running::of(&folded, &run, range);
+        let whole = plan::samples(cases.iter().collect(), args.epochs);
+        whole.for_each(|sample| running.plan(sample.slot(&run)));
         drop(folded);
         let driven = match recorded {
             Some(new) if args.planned => Driven { planned: Some(new), ..Driven::default() },
@@ -103,7 +109,8 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
                     .layer(logging::layer())
                     .into_inner();
                 let client = builder.build_through(&layers).map_err(no_client)?;
-                drive::drive(&client, &calls, work.samples.clone(), &mut interrupts).await
+                let progress = Progress::start(args.progress, &run, work.samples.len(), running);
+                drive::drive(&client, &calls, work.samples.clone(), progress, &mut interrupts).await
             }
             None => {
                 complain("stopped: nothing was sent\n");
