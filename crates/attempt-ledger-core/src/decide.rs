@@ -198,7 +198,12 @@ fn decide_body(facts: &Facts, end: &BodyEnd, detail: &mut Detail) -> (Verdict, R
         BodyEnd::Broken(kind) => {
             detail.kind = Some(*kind);
             detail.phase = Some(Phase::Body);
-            return (Verdict::Transport, Unknown);
+            return match kind {
+                // A local clock too, though not one of the ledger's.
+                TransportKind::Elapsed => (Verdict::Deadline, Unknown),
+                TransportKind::EnhanceYourCalm => (Verdict::Throttled, Answered),
+                _ => (Verdict::Transport, Unknown),
+            };
         }
         BodyEnd::Clock(clock, limit) => {
             detail.clock = Some(*clock);
@@ -276,6 +281,8 @@ pub fn decide_transport(kind: TransportKind, phase: Phase, remote: Remote) -> De
         TransportKind::Limit => Verdict::Shed,
         // A local clock too, though not one of the ledger's.
         TransportKind::Elapsed => Verdict::Deadline,
+        TransportKind::EnhanceYourCalm => Verdict::Throttled,
+        TransportKind::Redirect => Verdict::Redirected,
         _ => Verdict::Transport,
     };
     let detail = Detail { kind: Some(kind), phase: Some(phase), ..Detail::default() };
@@ -369,6 +376,29 @@ mod tests {
         );
         let held = decide(200, &half, &BodyEnd::Held(Clock::Total, Duration::from_secs(9)));
         assert_eq!((held.verdict, held.detail.by), (Verdict::Abandoned, Some(Holder::Reader)));
+    }
+
+    /// Local limits and clocks, and what the server asked for, are told from a broken transfer.
+    #[test]
+    fn the_kind_of_failure_decides_its_verdict() {
+        use TransportKind as K;
+        for &kind in K::ALL {
+            let (head, body) = match kind {
+                K::Limit => (Verdict::Shed, Verdict::Transport),
+                K::Elapsed => (Verdict::Deadline, Verdict::Deadline),
+                K::EnhanceYourCalm => (Verdict::Throttled, Verdict::Throttled),
+                K::Redirect => (Verdict::Redirected, Verdict::Transport),
+                _ => (Verdict::Transport, Verdict::Transport),
+            };
+            let decision = decide_transport(kind, Phase::Head, Remote::Unknown);
+            assert_eq!((decision.verdict, decision.detail.kind), (head, Some(kind)), "{kind}");
+            let half = Facts { stop: None, ..answer() };
+            let answered = kind == K::EnhanceYourCalm;
+            let remote = if answered { Remote::Answered } else { Remote::Unknown };
+            let decision = verdict(200, &half, &BodyEnd::Broken(kind));
+            assert_eq!(decision, (body, remote), "{kind}");
+            assert_eq!(verdict(200, &answer(), &BodyEnd::Broken(kind)).0, Verdict::Ok, "{kind}");
+        }
     }
 
     #[test]

@@ -177,7 +177,9 @@ words! {
 }
 
 words! {
-    /// What failed in a `transport` (or `shed`) attempt, by the type of its error.
+    /// What failed below an attempt, by the type of its error: mostly of a `transport` verdict, but
+    /// `limit` is `shed`, `elapsed` a `deadline`, `enhance_your_calm` `throttled` and `redirect`
+    /// `redirected`.
     TransportKind {
         /// The name could not be resolved.
         Dns = "dns",
@@ -195,16 +197,24 @@ words! {
         Protocol = "protocol",
         /// The connection went away before the request was written.
         Canceled = "canceled",
-        /// The server refused the stream before processing it.
+        /// The server refused the HTTP/2 stream before processing it: by a reset that says so, or by
+        /// a graceful goodbye that does not cover it.
         RefusedStream = "refused_stream",
+        /// The server asked over HTTP/2 to be called less.
+        EnhanceYourCalm = "enhance_your_calm",
         /// The transport's own time limit passed.
         Timeout = "timeout",
-        /// A timeout layer of the caller's own, beneath the ledger, expired.
+        /// A timeout layer of the caller's own, or one of the client's settings, expired beneath the
+        /// ledger.
         Elapsed = "elapsed",
         /// Sending the request's body failed on the caller's side.
         RequestBody = "request_body",
         /// A local limit refused it.
         Limit = "limit",
+        /// A body was longer than a limit of the caller's own.
+        BodyLimit = "body_limit",
+        /// The client beneath stopped at a redirect.
+        Redirect = "redirect",
         /// An error of a type that is not known here.
         Unclassified = "unclassified",
     }

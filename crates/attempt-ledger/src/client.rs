@@ -85,7 +85,23 @@ pub fn client(ledger: Ledger) -> ClientBuilder {
         ledger: LedgerLayer::new(ledger),
         connect: Duration::from_secs(10),
         roots: None,
+        #[cfg(feature = "http2")]
+        http2: Http2::Off,
     }
+}
+
+/// Whether a client speaks HTTP/2: see [`ClientBuilder::http2`].
+#[cfg(feature = "http2")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Http2 {
+    /// HTTP/1.1 only.
+    #[default]
+    Off,
+    /// Where the server takes it in the TLS handshake (ALPN), else HTTP/1.1.
+    Negotiated,
+    /// Always, over `http` too, as it is known that the server speaks it.
+    PriorKnowledge,
 }
 
 /// Settings of the whole stack. Made by [`client`].
@@ -97,6 +113,8 @@ pub struct ClientBuilder {
     ledger: LedgerLayer,
     connect: Duration,
     roots: Option<rustls::RootCertStore>,
+    #[cfg(feature = "http2")]
+    http2: Http2,
 }
 
 impl ClientBuilder {
@@ -186,6 +204,16 @@ impl ClientBuilder {
         ClientBuilder { roots: Some(roots), ..self }
     }
 
+    /// Whether HTTP/2 is spoken; off unless set.
+    ///
+    /// No request is sent twice over it either: one that was refused, or that its connection never
+    /// took, is an error with the remote side `not_reached`, for the retry policy above to repeat.
+    #[cfg(feature = "http2")]
+    #[must_use]
+    pub fn http2(self, http2: Http2) -> Self {
+        ClientBuilder { http2, ..self }
+    }
+
     /// The longest that a call can take, whatever happens: its budget, the acknowledgements that may
     /// still be awaited then (the opening, the closing and the grade's) and the grader's limit.
     ///
@@ -206,7 +234,11 @@ impl ClientBuilder {
             .service(inner)
     }
 
-    /// The stack over hyper-util with rustls: one connection pool, HTTP/1.1, no hidden resends.
+    /// The stack over hyper-util with rustls: one connection pool, HTTP/1.1 (and HTTP/2 with the
+    /// feature of that name, when asked for), no hidden resends.
+    ///
+    /// What is still tried more than once within an attempt never carries a byte of the request: the
+    /// addresses of a name one after another, and a new connection beside the wait for a pooled one.
     ///
     /// Where the system has no certificates `https` fails in its handshake and `http` works; give
     /// [`roots`](Self::roots) then.
@@ -231,13 +263,22 @@ impl ClientBuilder {
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(Some(self.connect));
-        let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(self.roots.take())?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
+        let https =
+            HttpsConnectorBuilder::new().with_tls_config(tls(self.roots.take())?).https_or_http();
+        let mut client = Client::builder(TokioExecutor::new());
+        #[cfg(feature = "http2")]
+        let https = {
+            client.http2_only(self.http2 == Http2::PriorKnowledge);
+            match self.http2 {
+                Http2::Off => https.enable_http1().wrap_connector(http),
+                Http2::Negotiated => https.enable_all_versions().wrap_connector(http),
+                Http2::PriorKnowledge => https.enable_http2().wrap_connector(http),
+            }
+        };
+        #[cfg(not(feature = "http2"))]
+        let https = https.enable_http1().wrap_connector(http);
         // Resending what was never written would be an attempt without a row.
-        let client = Client::builder(TokioExecutor::new())
+        let client = client
             .retry_canceled_requests(false)
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(60))

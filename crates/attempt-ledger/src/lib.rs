@@ -18,6 +18,8 @@ mod sync;
 pub use attempt::{Attempt, AttemptState};
 pub use call::{AttemptSummary, Call, CallFuture, CallLayer, CallService, Cap, Finished};
 pub use carrier::{CarryCase, Case, HashWhileSent, RequestBody, SentHash};
+#[cfg(all(feature = "client", feature = "http2"))]
+pub use client::Http2;
 #[cfg(feature = "client")]
 pub use client::{
     ClientBuilder, ClientError, DnsError, HttpClient, Resolver, Resolving, Stack, Transport, client,
