@@ -1,17 +1,10 @@
-//! On real sockets: what an error's type tells of the remote side, redirects, and rows on disk before
-//! a byte is sent.
+//! On real sockets: redirects, and rows on disk before a byte is sent.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use attempt_ledger::{Attempt, Case, Clocks, Effect, ErrorKind, Ledger, Verdict};
-use attempt_ledger_core::{AttemptRow, Phase, Remote, TransportKind};
-use attempt_ledger_mock::{MockServer, RefusedAddr, Script, Step};
+use attempt_ledger_core::{AttemptRow, Remote};
+use attempt_ledger_mock::{MockServer, Script, Step};
 use attempt_ledger_store::{
     file::{FileOptions, FileReader},
     testing::{Op, TestIo},
@@ -20,10 +13,6 @@ use attempt_ledger_tests::*;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
 use tower::ServiceExt;
 
 fn request(url: &str) -> Request<Full<Bytes>> {
@@ -42,123 +31,6 @@ async fn attempt_at(url: &str) -> AttemptRow {
         let _ = response.into_body().collect().await;
     }
     rows(&ledger, "c").remove(0)
-}
-
-/// A server that reads a request and then does this with the connection.
-async fn server<F, Fut>(then: F) -> SocketAddr
-where
-    F: Fn(tokio::net::TcpStream) -> Fut + Send + 'static,
-    Fut: Future<Output = ()> + Send,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let addr = listener.local_addr().expect("address");
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut buffer = [0; 4096];
-            let _ = stream.read(&mut buffer).await;
-            then(stream).await;
-        }
-    });
-    addr
-}
-
-async fn raw(answer: &'static [u8]) -> String {
-    let addr = server(move |mut stream| async move {
-        let _ = stream.write_all(answer).await;
-        let _ = stream.shutdown().await;
-    })
-    .await;
-    format!("http://{addr}/v1/chat/completions")
-}
-
-#[tokio::test]
-async fn an_errors_type_tells_what_is_known_of_the_remote_side() {
-    let refused = RefusedAddr::new().expect("address");
-    let refused = format!("{}/chat/completions", refused.url());
-    let reset = server(|stream| async move {
-        let _ = stream.set_zero_linger();
-        drop(stream);
-    })
-    .await;
-    let reset = format!("http://{reset}/v1/chat/completions");
-    let not_tls = raw(b"HTTP/1.1 200 OK\r\n\r\n").await.replace("http:", "https:");
-    let unknown = "http://no-such-host.invalid/v1/chat/completions".to_owned();
-    let head_cut = raw(b"HTTP/1.1 200 OK\r\ncontent-le").await;
-    let nothing = raw(b"").await;
-    let not_http = raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n").await;
-    let short =
-        raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{")
-            .await;
-    let chunk_cut = raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nff\r\n{").await;
-    let bad_chunk = raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{").await;
-    use TransportKind as K;
-    for (name, url, kind, phase, remote) in [
-        ("connection refused", refused, K::Connect, Phase::Connect, Remote::NotReached),
-        ("unknown host", unknown, K::Dns, Phase::Connect, Remote::NotReached),
-        ("no TLS there", not_tls, K::Tls, Phase::Connect, Remote::NotReached),
-        ("reset before the head", reset, K::Reset, Phase::Head, Remote::Unknown),
-        ("closed before the head", nothing, K::Closed, Phase::Head, Remote::Unknown),
-        ("closed within the head", head_cut, K::Closed, Phase::Head, Remote::Unknown),
-        ("no HTTP", not_http, K::Protocol, Phase::Head, Remote::Unknown),
-        ("content-length too short", short, K::Cut, Phase::Body, Remote::Unknown),
-        ("cut within a chunk", chunk_cut, K::Cut, Phase::Body, Remote::Unknown),
-        ("illegal chunk size", bad_chunk, K::Protocol, Phase::Body, Remote::Unknown),
-    ] {
-        let row = attempt_at(&url).await;
-        assert_eq!(row.verdict, Some(Verdict::Transport), "{name}");
-        assert_eq!(
-            (row.detail.kind, row.detail.phase, row.remote),
-            (Some(kind), Some(phase), Some(remote)),
-            "{name}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_certificate_that_is_not_trusted_fails_before_anything_is_sent() {
-    let cert =
-        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("certificate");
-    let key =
-        rustls::pki_types::PrivateKeyDer::try_from(cert.signing_key.serialize_der()).expect("key");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.cert.der().clone()], key)
-        .expect("config");
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let port = listener.local_addr().expect("address").port();
-    let got = Arc::new(AtomicUsize::new(0));
-    let seen = got.clone();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            if let Ok(mut stream) = acceptor.accept(stream).await {
-                let mut buffer = [0; 64];
-                if stream.read(&mut buffer).await.is_ok_and(|n| n > 0) {
-                    seen.fetch_add(1, Ordering::SeqCst);
-                    let answer = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
-                    let _ = stream.write_all(answer).await;
-                    let _ = stream.shutdown().await;
-                }
-            }
-        }
-    });
-    let url = format!("https://localhost:{port}/v1/chat/completions");
-    let row = attempt_at(&url).await;
-    assert_eq!((row.detail.kind, row.remote), (Some(TransportKind::Tls), Some(Remote::NotReached)));
-    assert_eq!(got.load(Ordering::SeqCst), 0);
-
-    // Trusted, it works: the failure above was the certificate's.
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(cert.cert.der().clone()).expect("root");
-    let ledger = Ledger::memory();
-    let client = attempt_ledger::client(ledger.clone()).roots(roots).build().expect("client");
-    let plain = url.replace("/chat/completions", "/echo");
-    let response = client.oneshot(request(&plain)).await.expect("answer");
-    assert_eq!(text(response.into_body()).await.expect("body"), "hi");
-    assert_eq!(got.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
