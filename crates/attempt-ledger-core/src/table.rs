@@ -407,27 +407,12 @@ mod tests {
     const MINUTE: Option<u64> = Some(60_000);
 
     fn outcome(verdict: Verdict, remote: Remote, effect: Effect) -> Outcome<'static> {
-        const PLAIN: &Detail = &Detail {
-            clock: None,
-            limit_us: None,
-            phase: None,
-            kind: None,
-            code: None,
-            cause: None,
-            by: None,
-            after_stop: None,
-            uninspected: None,
-            gate_overflow: false,
-            continues: false,
-            unknown_stop: false,
-            other_media: false,
-            choices: None,
-        };
+        static PLAIN: std::sync::LazyLock<Detail> = std::sync::LazyLock::new(Detail::default);
         Outcome {
             verdict,
             remote,
             effect,
-            detail: PLAIN,
+            detail: &PLAIN,
             retry_after_ms: None,
             by_status: false,
             budget_left: None,
