@@ -1,7 +1,4 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use attempt_ledger_core::{
     AttemptId, CallId, CaseId, Cause, Digest, Durability, Effect, Event, Grade, GradeRefused,
@@ -10,8 +7,10 @@ use attempt_ledger_core::{
 };
 
 use crate::{
-    Ack, Capacity, FingerprintKey, Opening, Place, SlotState, Store, StoreError, capacity::Places,
+    Ack, Capacity, FingerprintKey, Opening, Place, SlotState, Store, StoreError,
+    capacity::Places,
     memory::Memory,
+    sync::{AtomicU64, Ordering},
 };
 
 /// A handle on a ledger; cloning is cheap, and all clones are the same ledger.

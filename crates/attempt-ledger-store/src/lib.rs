@@ -34,11 +34,14 @@ mod error;
 #[cfg(unix)]
 pub mod file;
 mod index;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod key;
 mod ledger;
 mod memory;
 mod opening;
 mod store;
+mod sync;
 #[cfg(unix)]
 pub mod testing;
 

@@ -1,5 +1,3 @@
-use std::sync::{Mutex, MutexGuard};
-
 use attempt_ledger_core::{Durability, Event, Record, Session, SessionId, Slot};
 
 use crate::{
@@ -7,6 +5,7 @@ use crate::{
     index::{Index, refusal},
     ledger::random_u128,
     now,
+    sync::{Mutex, MutexGuard},
 };
 
 /// Keeps events in a vector: every acknowledgement is ready at once.

@@ -1,8 +1,4 @@
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::Ordering},
-    thread::{self, JoinHandle},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use attempt_ledger_core::{Durability, Event, Record, SessionId, Slot};
 use tokio::{
@@ -14,7 +10,13 @@ use super::{
     FileReader, Io, OpenError, Writer,
     writer::{Appender, Item, Shared},
 };
-use crate::{Ack, Appended, Capacity, Place, SlotState, Store, StoreError};
+use crate::{
+    Ack, Appended, Capacity, Place, SlotState, Store, StoreError,
+    sync::{
+        Ordering, take_many,
+        thread::{self, JoinHandle},
+    },
+};
 
 /// Rows taken from the queue at once.
 const BATCH_ROWS: usize = 2_048;
@@ -79,7 +81,7 @@ impl FileStore {
 fn on_thread(mut appender: Appender, mut queue: UnboundedReceiver<Item>) {
     let mut items = Vec::with_capacity(64);
     // While one batch is written and synced, the next gathers: no timer delays a lone row.
-    while queue.blocking_recv_many(&mut items, BATCH_ROWS) > 0 {
+    while take_many(&mut queue, &mut items, BATCH_ROWS) > 0 {
         appender.process(&mut items);
     }
     appender.finish();

@@ -4,10 +4,7 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
 use attempt_ledger_core::{Digest, Event, FORMAT_VERSION, Sealed, Segment};
@@ -22,6 +19,7 @@ use crate::{
     Answer, Appended, Place, StoreError,
     index::{Change, Index, refusal},
     now,
+    sync::{AtomicU64, Mutex, Ordering},
 };
 
 /// What the writer shares with the handles.
