@@ -131,7 +131,7 @@ pub(crate) struct Demo {
 ///
 /// Answers are always read whole before a retry is decided, and later attempts are graded too, as
 /// diagnostics, so that the naive number can be shown. Neither prompts nor answers are stored, so
-/// that nothing can be graded later.
+/// that nothing can be graded later, unless --archive is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 CASES.jsonl has one JSON object a line:
@@ -172,6 +172,10 @@ pub(crate) struct Run {
     /// opened with it, and one that was begun without stays plain.
     #[arg(long)]
     pub(crate) keyed: bool,
+    /// Keeps the answers, in DIR/archive, for `grade` to grade them later. They are stored as they
+    /// came, in files that only you may read.
+    #[arg(long)]
+    pub(crate) archive: bool,
     /// The run; a hash of cases, URL, model and whatever else shapes the output unless set. Epochs,
     /// order and the part that is run do not shape it.
     #[arg(long, value_name = "RUN")]

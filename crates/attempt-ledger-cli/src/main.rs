@@ -1,5 +1,6 @@
 //! The command `attempt-ledger`: see its `--help`.
 
+mod archive;
 mod args;
 mod classify;
 mod demo;

@@ -18,6 +18,7 @@
 //! assert_eq!(decide(200, &facts, &BodyEnd::Complete).verdict, Verdict::Ok);
 //! ```
 
+mod answer;
 mod content;
 mod decide;
 mod digest;
@@ -34,6 +35,7 @@ mod table;
 mod time;
 mod verdict;
 
+pub use answer::{answer_of_parts, answer_sha256};
 pub use content::{Content, ToolCall};
 pub use decide::{
     BodyEnd, Decision, Facts, Fault, InBandError, Stop, decide, decide_at_head, decide_clock,

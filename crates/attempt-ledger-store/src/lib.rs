@@ -28,6 +28,8 @@
 //! For a ledger on disk see [`file`](mod@file).
 
 mod ack;
+#[cfg(unix)]
+mod archive;
 mod capacity;
 mod clock;
 mod error;
@@ -46,6 +48,8 @@ mod sync;
 pub mod testing;
 
 pub use ack::{Ack, Answer, Appended};
+#[cfg(unix)]
+pub use archive::{Archive, ArchiveError, ArchiveFailures, PendingAnswer};
 pub use capacity::{Capacity, Place};
 pub use clock::now;
 pub use error::StoreError;

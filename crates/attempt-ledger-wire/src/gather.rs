@@ -1,5 +1,6 @@
 use attempt_ledger_core::{
     Content, Digest, Facts, Fault, InBandError, Label, Stop, ToolCall, Uninspected, Usage,
+    answer_of_parts,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -194,7 +195,7 @@ impl Gather {
         Evidence {
             finish_reason: self.finish.clone(),
             content_sha256: text,
-            answer_sha256: answer(self.finish.as_ref(), refusal, text, calls),
+            answer_sha256: answer_of_parts(self.finish.as_ref(), refusal, text, calls),
             content_chars: self.facts.text_chars,
             tool_calls: self.facts.tool_calls,
             usage: self.usage,
@@ -218,83 +219,7 @@ impl Gather {
     }
 }
 
-/// The digest that grades bind to: what [`Evidence::answer_sha256`] is for this content.
-///
-/// SHA-256 of the canonical JSON (RFC 8785) of `{"finish_reason", "refusal", "text",
-/// "tool_calls": [{"arguments", "name"}]}`, in which the stop word stands as it is and each of the
-/// other strings as the hexadecimal SHA-256 of its UTF-8 bytes; absent values, and a text without
-/// characters, are null. Hashing the parts first lets a stream be hashed in the order in which it
-/// arrives, without being held.
-pub fn answer_sha256(content: &Content) -> Digest {
-    let digest = |text: &str| Digest::of(text.as_bytes());
-    let calls = content.tool_calls.iter().map(|call| (digest(&call.name), digest(&call.arguments)));
-    let text = (!content.text.is_empty()).then(|| digest(&content.text));
-    answer(content.finish_reason.as_ref(), content.refusal.as_deref().map(digest), text, calls)
-}
-
-/// Hashes the canonical JSON piece by piece: made as text it would be an allocation for each.
-fn answer(
-    finish: Option<&Label>,
-    refusal: Option<Digest>,
-    text: Option<Digest>,
-    calls: impl Iterator<Item = (Digest, Digest)>,
-) -> Digest {
-    // A label's characters and hexadecimal digits need no escapes in JSON.
-    fn field(hash: &mut Sha256, name: &str, word: Option<&[u8]>) {
-        hash.update(name);
-        match word {
-            Some(word) => {
-                hash.update(b"\"");
-                hash.update(word);
-                hash.update(b"\"");
-            }
-            None => hash.update(b"null"),
-        }
-    }
-    let digits = |digest: Digest| digest.digits();
-    let (refusal, text) = (refusal.map(digits), text.map(digits));
-    let mut hash = Sha256::new();
-    field(&mut hash, "{\"finish_reason\":", finish.map(|word| word.as_str().as_bytes()));
-    field(&mut hash, ",\"refusal\":", refusal.as_ref().map(<[u8; 64]>::as_slice));
-    field(&mut hash, ",\"text\":", text.as_ref().map(<[u8; 64]>::as_slice));
-    hash.update(b",\"tool_calls\":[");
-    for (n, (name, arguments)) in calls.enumerate() {
-        hash.update(if n == 0 { "" } else { "," });
-        field(&mut hash, "{\"arguments\":", Some(&arguments.digits()));
-        field(&mut hash, ",\"name\":", Some(&name.digits()));
-        hash.update(b"}");
-    }
-    hash.update(b"]}");
-    Digest::from_bytes(hash.finalize().into())
-}
-
 /// A call's id, shortened.
 pub(crate) fn id_hash(id: &str) -> u64 {
     Sha256::digest(id.as_bytes()).iter().take(8).fold(0, |n, &b| n << 8 | u64::from(b))
-}
-
-#[cfg(test)]
-mod tests {
-    use attempt_ledger_core::ToolCall;
-
-    use super::*;
-
-    /// Written down, since grades of earlier runs are bound to it.
-    #[test]
-    fn the_digest_of_an_answer_never_changes() {
-        let nothing = "28a460ca44ba366026af8c763fb037ff986061b72589a87a2294b90fe325eb8e";
-        assert_eq!(answer_sha256(&Content::default()).hex(), nothing);
-        let call = |name: &str, arguments: &str| ToolCall {
-            name: name.to_owned(),
-            arguments: arguments.to_owned(),
-        };
-        let content = Content {
-            text: "h\u{e9}llo \"x\"\n".to_owned(),
-            tool_calls: vec![call("f", "{\"a\":1}"), call("g", "")],
-            refusal: Some("no".to_owned()),
-            finish_reason: Some(Label::new("tool_calls")),
-        };
-        let all = "48fbb1db9b454f84f44e64382569b878eb4d37b3e253b328f856130d96026e4e";
-        assert_eq!(answer_sha256(&content).hex(), all);
-    }
 }

@@ -40,7 +40,7 @@ mod tap;
 
 mod wire;
 
-pub use gather::answer_sha256;
+pub use attempt_ledger_core::answer_sha256;
 pub use request::{RequestFacts, read_request};
 pub use tap::{Evidence, Tap, TapOptions};
 pub use wire::Wire;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use attempt_ledger_core::{Gates, RunId};
-use attempt_ledger_store::Ledger;
+use attempt_ledger_store::{Archive, Ledger};
 use attempt_ledger_wire::Wire;
 use bytes::Bytes;
 use http::{HeaderName, header};
@@ -192,6 +192,12 @@ impl ClientBuilder {
         ClientBuilder { ledger: self.ledger.ack_limit(limit), ..self }
     }
 
+    /// Keeps the answers in `archive`: see [`LedgerLayer::archive`].
+    #[must_use]
+    pub fn archive(self, archive: Archive) -> Self {
+        ClientBuilder { ledger: self.ledger.archive(archive), ..self }
+    }
+
     /// How long connecting may take; 10 seconds unless set.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
@@ -215,12 +221,14 @@ impl ClientBuilder {
     }
 
     /// The longest that a call can take, whatever happens: its budget, the acknowledgements that may
-    /// still be awaited then (the opening, the closing and the grade's) and the grader's limit.
+    /// still be awaited then (the opening, the closing, the archive's and the grade's) and the grader's
+    /// limit.
     ///
     /// For calls whose responses are held whole; under another gate the reader sets the pace after
     /// the response was handed up.
     pub fn worst_case(&self) -> Duration {
-        let acks = self.ledger.limit_of_ack().saturating_mul(3);
+        let acks = if self.ledger.is_archived() { 4 } else { 3 };
+        let acks = self.ledger.limit_of_ack().saturating_mul(acks);
         self.call.limit_of_budget().saturating_add(acks).saturating_add(self.score.limit())
     }
 

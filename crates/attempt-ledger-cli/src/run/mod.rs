@@ -12,13 +12,13 @@ use std::{collections::HashMap, io, time::Duration};
 use attempt_ledger::{ClientBuilder, ClientError, Grader as _, LedgerRetry, ScoreLayer, client};
 use attempt_ledger_core::{CaseId, Ordinal, RunId, Verdict};
 use attempt_ledger_report::Running;
-use attempt_ledger_store::{Ledger, file::FileOptions};
+use attempt_ledger_store::{Archive, Ledger, file::FileOptions};
 use http::header;
 use tower::ServiceBuilder;
 use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
-    args,
+    archive, args,
     duration::shown,
     failure::{Exit, Failure},
     graders::{AnyGrader, GraderArg},
@@ -68,7 +68,11 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     settings::same_target(&folded, &event, &cases, &ledger)?;
     settings::same_fixtures(&folded, &run, &cases, &ledger)?;
 
-    let builder = builder(args, &ledger, grader);
+    let archive = args.archive.then(|| archive::begin(&args.ledger)).transpose()?;
+    let mut builder = builder(args, &ledger, grader);
+    if let Some(archive) = &archive {
+        builder = builder.archive(archive.clone());
+    }
     let calls = Calls {
         run: run.clone(),
         uri,
@@ -78,6 +82,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         worst_case: builder.worst_case(),
     };
     warn_of_no_grader(args, &cases);
+    archive.iter().for_each(archive::announce);
     let work = Work {
         run: &run,
         all: cases.len(),
@@ -88,7 +93,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         // What an attempt was made of is gone on with; a run that is only planned begins.
         let begun = folded.slots.iter().any(|view| view.slot.run == run);
         let finished = begun.then(|| calls.finished(&ledger, &work.samples));
-        if_read(announce(args, &work, finished, &ledger, &builder, out))?;
+        if_read(announce(args, &work, finished, (&ledger, archive.as_ref()), &builder, out))?;
     }
     let driven = runtime.block_on(async {
         let mut interrupts = Interrupts::listen()?;
@@ -128,6 +133,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         if_read(tell_plan(args, &work, new, out))?;
         return Ok(Exit::Fine);
     }
+    archive.iter().for_each(archive::conclude);
     conclude(args, &run, driven, out)
 }
 
@@ -189,7 +195,7 @@ fn if_read(told: Result<(), Failure>) -> Result<(), Failure> {
 /// Says that expected answers serve nothing, while there is still time to stop.
 fn warn_of_no_grader(args: &args::Run, cases: &[Case]) {
     let expected = cases.iter().filter(|case| case.expected.is_some()).count();
-    if args.grader.is_some() || expected == 0 {
+    if args.grader.is_some() || args.archive || expected == 0 {
         return;
     }
     let which = if expected == cases.len() {
@@ -199,7 +205,7 @@ fn warn_of_no_grader(args: &args::Run, cases: &[Case]) {
     };
     complain(&format!(
         "warning: {which} \"expected\", but no --grader is set: nothing will be graded, and answers are not kept to be graded later\n\
-         hint: stop with Ctrl-C, and give --grader exact or --grader contains\n"
+         hint: stop with Ctrl-C, and give --grader exact or --grader contains, or --archive\n"
     ));
 }
 
@@ -208,13 +214,17 @@ fn announce(
     args: &args::Run,
     work: &Work<'_>,
     finished: Option<usize>,
-    ledger: &Ledger,
+    (ledger, archive): (&Ledger, Option<&Archive>),
     builder: &ClientBuilder,
     out: &mut Out,
 ) -> Result<(), Failure> {
     let a_call = builder.worst_case();
     // The same sum without a grader tells what each adds.
-    let bare = client(ledger.clone()).budget(args.budget).score(ScoreLayer::none()).worst_case();
+    let mut bare = client(ledger.clone()).budget(args.budget).score(ScoreLayer::none());
+    if let Some(archive) = archive {
+        bare = bare.archive(archive.clone());
+    }
+    let bare = bare.worst_case();
     let parts = [
         ("budget", args.budget),
         ("ledger", bare.saturating_sub(args.budget)),

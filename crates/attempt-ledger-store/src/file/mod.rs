@@ -47,12 +47,12 @@
 //! ```
 
 mod error;
-mod io;
+pub(crate) mod io;
 mod key;
-mod layout;
+pub(crate) mod layout;
 mod line;
 mod options;
-mod reader;
+pub(crate) mod reader;
 mod store;
 mod tail;
 mod writer;

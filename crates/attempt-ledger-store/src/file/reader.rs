@@ -497,7 +497,7 @@ pub(crate) fn holder(io: &dyn Io, dir: &Path) -> Result<Option<Holder>, OpenErro
 }
 
 /// Whether this machine has a process with that id; `true` where it does not tell.
-fn is_running(pid: u32) -> bool {
+pub(crate) fn is_running(pid: u32) -> bool {
     let processes = Path::new("/proc");
     !processes.join("self").exists() || processes.join(pid.to_string()).exists()
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use attempt_ledger_core::{Cause, Gates, Label, Role, RunId, Unrecorded};
-use attempt_ledger_store::{Ack, Ledger, OpenRequest};
+use attempt_ledger_store::{Ack, Archive, Ledger, OpenRequest};
 use attempt_ledger_wire::{TapOptions, Wire};
 use http::{Request, Response};
 use http_body::Body;
@@ -48,6 +48,7 @@ pub(super) struct Config {
     pub(super) tap: TapOptions,
     pub(super) list_hops: bool,
     pub(super) unrecorded: UnrecordedCount,
+    pub(super) archive: Option<Archive>,
 }
 
 impl LedgerLayer {
@@ -63,6 +64,7 @@ impl LedgerLayer {
             tap: TapOptions::default(),
             list_hops: false,
             unrecorded: UnrecordedCount::default(),
+            archive: None,
         };
         LedgerLayer { ledger, config: Arc::new(config) }
     }
@@ -112,6 +114,23 @@ impl LedgerLayer {
     #[must_use]
     pub fn accept_done(self, accept: bool) -> Self {
         self.with(|c| c.tap.accept_done = accept)
+    }
+
+    /// Keeps the answers of role `subject` in `archive`, of every ordinal that is content: a grader's
+    /// own calls are not kept. Off unless set.
+    ///
+    /// An answer is written once its row is acknowledged, and before it is graded. That is awaited as
+    /// long as an acknowledgement is, and goes on by itself then. It never fails a call:
+    /// [`Archive::failures`] tells what could not be kept. As under a grader, a stream with more than
+    /// 16 MiB of content is `uninspected`.
+    #[must_use]
+    pub fn archive(self, archive: Archive) -> Self {
+        self.with(|c| c.archive = Some(archive))
+    }
+
+    #[cfg(feature = "client")]
+    pub(crate) fn is_archived(&self) -> bool {
+        self.config.archive.is_some()
     }
 
     pub(crate) fn limit_of_ack(&self) -> Duration {
@@ -206,8 +225,9 @@ where
         // A grader's own calls are not graded, else it would grade itself for ever.
         let hook =
             request.extensions_mut().remove::<Hook>().filter(|_| case.slot.role == Role::Subject);
-        // A grade runs in a task of its own; without a runtime there is none.
-        let runtime = hook.as_ref().and_then(|_| Handle::try_current().ok());
+        // A grade runs in a task of its own, and an answer is kept in one; without a runtime neither is.
+        let wanted = hook.is_some() || config.archive.is_some();
+        let runtime = wanted.then(|| Handle::try_current().ok()).flatten();
         let prepared = prepare(&request, config.wire, case.slot.epoch);
         let effect = case.effect.unwrap_or(prepared.facts.effect);
         let budget_left = call.as_ref().map(|call| call.budget_left_at(now));

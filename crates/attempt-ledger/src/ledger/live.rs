@@ -1,14 +1,14 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use attempt_ledger_core::{
-    BodyEnd, Closed, Content, Decision, Digest, Holder, Limits, Ordinal, Staller, Verdict, decide,
-    decide_dropped_before_head,
+    BodyEnd, Closed, Content, Decision, Digest, Holder, Limits, Ordinal, Role, Staller, Verdict,
+    decide, decide_dropped_before_head,
 };
 use attempt_ledger_store::{Ack, CloseRight, StoreError};
 use attempt_ledger_wire::{Tap, TapOptions, Wire, hints};
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
-use super::{gate::ERROR_BODY_BOUND, layer::Config, secrets::Secrets, settle::Settle};
+use super::{gate::ERROR_BODY_BOUND, keep::Keep, layer::Config, secrets::Secrets, settle::Settle};
 use crate::{
     Attempt, Call, Hops, SentHash,
     clock::{Late, Timers},
@@ -145,7 +145,8 @@ impl Live {
     ) {
         let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
         options.keep_content = self.watch.runtime.is_some()
-            && self.watch.hook.as_ref().is_some_and(|h| h.0.may_want(first));
+            && (self.is_archived()
+                || self.watch.hook.as_ref().is_some_and(|h| h.0.may_want(first)));
         let tap = Tap::new(wire, status, headers, &options);
         let upstream_retries = hints::upstream_retries(headers);
         self.head = Some(Head { at, status, tap, upstream_retries });
@@ -235,8 +236,18 @@ impl Live {
 
     fn close(mut self, decide: impl FnOnce(&mut Live) -> Decision) -> Settle {
         let decision = decide(&mut self);
-        let (ack, job) = self.submit(decision);
-        Settle::new(self.attempt.clone(), self.unsettled.take(), ack, job, self.config.clone())
+        self.settle(decision)
+    }
+
+    fn settle(&mut self, decision: Decision) -> Settle {
+        let (ack, keep, job) = self.submit(decision);
+        let (attempt, unsettled) = (self.attempt.clone(), self.unsettled.take());
+        Settle::new(attempt, unsettled, ack, keep, job, self.config.clone())
+    }
+
+    /// Whether its answer is to be kept: a grader's own calls are not.
+    fn is_archived(&self) -> bool {
+        self.config.archive.is_some() && self.attempt.slot().role == Role::Subject
     }
 
     fn decide(&mut self, end: &BodyEnd) -> Decision {
@@ -253,14 +264,21 @@ impl Live {
     }
 
     /// Hands the closing row to the store; nothing here can fail to be queued.
-    fn submit(&mut self, decision: Decision) -> (Ack<()>, Option<(Hook, GradeJob)>) {
+    fn submit(&mut self, decision: Decision) -> (Ack<()>, Option<Keep>, Option<(Hook, GradeJob)>) {
         let Some(mut right) = self.right.take() else {
-            return (Ack::ready(Err(StoreError::AlreadyClosed(self.attempt.id()))), None);
+            return (Ack::ready(Err(StoreError::AlreadyClosed(self.attempt.id()))), None, None);
         };
         let (closed, content) = self.closed(decision);
         self.attempt.set_closed(&closed);
         let (verdict, answer) = (closed.verdict, closed.answer_sha256);
         let ack = right.close(closed);
+        let archive = self.config.archive.as_ref().filter(|_| self.is_archived());
+        let keep = match (archive, answer) {
+            (Some(archive), Some(answer)) => {
+                Keep::new(archive, answer, content.as_ref(), self.watch.runtime.as_ref())
+            }
+            _ => None,
+        };
         let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
         let job = match (self.watch.hook.take(), self.watch.runtime.take(), content, answer) {
             (Some(hook), Some(runtime), Some(content), Some(answer))
@@ -275,7 +293,7 @@ impl Live {
             }
             _ => None,
         };
-        (ack, job)
+        (ack, keep, job)
     }
 
     fn closed(&mut self, decision: Decision) -> (Closed, Option<Content>) {
@@ -328,9 +346,7 @@ impl Drop for Live {
         }
         let holder = if self.with_reader { Holder::Reader } else { Holder::Caller };
         let decision = self.decide(&BodyEnd::Dropped(holder));
-        let (ack, job) = self.submit(decision);
-        let unsettled = self.unsettled.take();
-        drop(Settle::new(self.attempt.clone(), unsettled, ack, job, self.config.clone()));
+        drop(self.settle(decision));
     }
 }
 

@@ -3,6 +3,7 @@
 mod body;
 mod future;
 mod gate;
+mod keep;
 mod layer;
 mod live;
 mod prepare;

@@ -11,18 +11,21 @@ use attempt_ledger_store::{Ack, StoreError};
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
+    keep::Keep,
     layer::Config,
     live::{GradeJob, Hook, Unsettled},
 };
 use crate::{Attempt, OnLedgerError, clock::LazyTimer};
 
-/// What follows an attempt's end: the acknowledgement of its closing row, then its grade.
+/// What follows an attempt's end: the acknowledgement of its closing row, then the archive's copy of
+/// its answer, where there is an archive, then its grade.
 ///
-/// Whoever waits for it may leave at any moment: the row was handed over before, and a grade that
-/// has not started is started from the drop.
+/// Whoever waits for it may leave at any moment: the row was handed over before, and what has not
+/// started is started from the drop.
 pub(super) struct Settle {
     attempt: Attempt,
     step: Step,
+    keep: Option<Keep>,
     job: Option<(Hook, GradeJob)>,
     timer: LazyTimer,
     since: Option<Instant>,
@@ -32,6 +35,7 @@ pub(super) struct Settle {
 
 enum Step {
     Close(Ack<()>),
+    Keep(JoinHandle<()>),
     Grade(JoinHandle<()>, Duration),
     Done,
 }
@@ -41,12 +45,14 @@ impl Settle {
         attempt: Attempt,
         unsettled: Option<Unsettled>,
         ack: Ack<()>,
+        keep: Option<Keep>,
         job: Option<(Hook, GradeJob)>,
         config: Arc<Config>,
     ) -> Self {
         Settle {
             attempt,
             step: Step::Close(ack),
+            keep,
             job,
             timer: LazyTimer::default(),
             since: None,
@@ -74,15 +80,24 @@ impl Settle {
                     self.since = None;
                     self.attempt.tell(recorded.is_ok());
                     if let Err(error) = recorded {
-                        // What is not recorded is not graded.
+                        // What is not recorded is not kept, and not graded.
+                        self.keep.take().into_iter().for_each(Keep::let_go);
                         self.job = None;
                         self.step = Step::Done;
                         return Poll::Ready(Err(error));
                     }
-                    self.step = match self.job.take() {
-                        Some((hook, job)) => Step::Grade(hook.0.start(job, None), hook.0.limit()),
-                        None => Step::Done,
+                    self.step = match self.keep.take() {
+                        Some(keep) => Step::Keep(keep.start()),
+                        None => self.grade(),
                     };
+                }
+                Step::Keep(task) => {
+                    // Its failure is the archive's, which counts it; a slow one goes on by itself.
+                    if Pin::new(task).poll(cx).is_pending() {
+                        ready!(self.timer.poll_limit(&mut self.since, ack_limit, cx));
+                    }
+                    self.since = None;
+                    self.step = self.grade();
                 }
                 Step::Grade(task, limit) => {
                     // A panic is a missing grade, and so is a grader that blocks its thread.
@@ -102,21 +117,46 @@ impl Settle {
             }
         }
     }
+
+    fn grade(&mut self) -> Step {
+        match self.job.take() {
+            Some((hook, job)) => Step::Grade(hook.0.start(job, None), hook.0.limit()),
+            None => Step::Done,
+        }
+    }
 }
 
 impl Drop for Settle {
     fn drop(&mut self) {
-        let Step::Close(ack) = std::mem::replace(&mut self.step, Step::Done) else { return };
+        let ack = match std::mem::replace(&mut self.step, Step::Done) {
+            Step::Close(ack) => ack,
+            Step::Keep(_) => {
+                drop(self.grade());
+                return;
+            }
+            Step::Grade(..) | Step::Done => return,
+        };
         self.attempt.tell(false);
-        match self.job.take() {
-            Some((hook, job)) => {
+        match (self.keep.take(), self.job.take()) {
+            (Some(keep), job) => {
+                let (attempt, config) = (self.attempt.clone(), self.config.clone());
+                keep.start_after(ack, self.config.ack_limit, move |recorded| {
+                    if recorded {
+                        attempt.tell(true);
+                        job.into_iter().for_each(|(hook, job)| drop(hook.0.start(job, None)));
+                    } else if config.on_error == OnLedgerError::GoOn {
+                        config.unrecorded.add(1);
+                    }
+                });
+            }
+            (None, Some((hook, job))) => {
                 hook.0.start(job, Some(ack));
             }
             // Nobody awaits it any more; where the caller chose to go on, it is counted all the same.
-            None if self.config.on_error == OnLedgerError::GoOn => {
+            (None, None) if self.config.on_error == OnLedgerError::GoOn => {
                 self.config.unrecorded.watch(ack, 1);
             }
-            None => {}
+            (None, None) => {}
         }
     }
 }
