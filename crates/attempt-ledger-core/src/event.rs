@@ -146,6 +146,9 @@ pub struct RunEvent {
     /// The graders and their ranges; the first is the published one.
     #[serde(default)]
     pub graders: Vec<GraderInfo>,
+    /// The checks that make content `off_target`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckInfo>,
     /// What was called, where one run calls one thing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<RunTarget>,
@@ -183,6 +186,15 @@ pub struct GraderInfo {
     pub low: f64,
     /// The highest grade it gives.
     pub high: f64,
+}
+
+/// A check of content, and its version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
 }
 
 /// What a run calls.

@@ -45,9 +45,9 @@ pub use digest::{Digest, Label};
 pub use effect::Effect;
 pub use escape::Escaped;
 pub use event::{
-    Closed, Durability, Event, GateKind, Gates, Grade, GradeRefused, GraderAttempts, GraderInfo,
-    Note, Opened, Planned, PlannedSlot, Record, RefusedWhy, RetrySettings, RunEvent, RunTarget,
-    Sealed, Segment, Session, Unrecorded, Usage,
+    CheckInfo, Closed, Durability, Event, GateKind, Gates, Grade, GradeRefused, GraderAttempts,
+    GraderInfo, Note, Opened, Planned, PlannedSlot, Record, RefusedWhy, RetrySettings, RunEvent,
+    RunTarget, Sealed, Segment, Session, Unrecorded, Usage,
 };
 pub use fingerprint::{
     COUNTED_HEADERS, FingerprintBuilder, RequestParts, TRANSPORT_SWITCHES, UNCOUNTED_QUERY,

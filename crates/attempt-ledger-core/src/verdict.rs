@@ -346,6 +346,12 @@ pub struct Detail {
     /// How many choices the answer held, when more than one; the first decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<u32>,
+    /// The check that made it `off_target`, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<Label>,
+    /// The first check that could not be evaluated, by name: it decided nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unchecked: Option<Label>,
 }
 
 #[cfg(test)]

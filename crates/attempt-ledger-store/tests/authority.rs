@@ -261,6 +261,7 @@ fn run_event(low: f64, high: f64, grade_below: Option<f64>) -> RunEvent {
             effect: None,
         },
         graders: vec![GraderInfo { name, version, low, high }],
+        checks: Vec::new(),
         target: None,
     }
 }

@@ -37,7 +37,7 @@ use tower_http::{
 use tower_service::Service;
 
 use crate::{
-    BoxError, CallLayer, CallService, Clocks, LedgerLayer, LedgerRetry, LedgerService,
+    BoxError, CallLayer, CallService, Check, Clocks, LedgerLayer, LedgerRetry, LedgerService,
     OnLedgerError, RedirectPolicy, ScoreLayer, ScoreService, redirect_layer,
 };
 
@@ -152,6 +152,12 @@ impl ClientBuilder {
     #[must_use]
     pub fn score(self, score: ScoreLayer) -> Self {
         ClientBuilder { score, ..self }
+    }
+
+    /// Makes content that would be `ok` `off_target` when `check` fails: see [`LedgerLayer::check`].
+    #[must_use]
+    pub fn check(self, check: impl Check) -> Self {
+        ClientBuilder { ledger: self.ledger.check(check), ..self }
     }
 
     /// Does not repeat finished work: see [`CallLayer::skip_finished`].

@@ -3,6 +3,7 @@
 mod attempt;
 mod call;
 mod carrier;
+mod check;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
@@ -12,12 +13,18 @@ mod evidence;
 mod ledger;
 mod policy;
 mod redirect;
+mod rule;
 mod score;
 mod sync;
 
 pub use attempt::{Attempt, AttemptState};
 pub use call::{AttemptSummary, Call, CallFuture, CallLayer, CallService, Cap, Finished};
 pub use carrier::{CarryCase, Case, HashWhileSent, RequestBody, SentHash};
+#[cfg(feature = "regex")]
+pub use check::MatchesRegex;
+#[cfg(feature = "schema")]
+pub use check::MatchesSchema;
+pub use check::{Check, CheckFn, CheckInput, Checked, ContainsText, HasField, IsJson, NonEmpty};
 #[cfg(all(feature = "client", feature = "http2"))]
 pub use client::Http2;
 #[cfg(feature = "client")]
@@ -30,15 +37,22 @@ pub use evidence::{TransportEvidence, classify};
 pub use ledger::{LedgerLayer, LedgerService, ResponseBody, ResponseFuture};
 pub use policy::{LedgerRetry, RetryPause};
 pub use redirect::{Hops, RedirectPolicy, redirect_layer};
+pub use rule::RuleError;
+#[cfg(feature = "command")]
+pub use score::CommandGrader;
+#[cfg(feature = "regex")]
+pub use score::RegexGrader;
+#[cfg(feature = "schema")]
+pub use score::SchemaGrader;
 pub use score::{
-    Contains, Exact, GradeInput, Graded, Grader, GraderFn, ScoreLayer, ScoreLayerBuilder,
-    ScoreService, normalize,
+    BoxGrader, Contains, Exact, GradeInput, Graded, Grader, GraderFn, NumberGrader, ScoreLayer,
+    ScoreLayerBuilder, ScoreService, normalize,
 };
 
 pub use attempt_ledger_core as core;
 pub use attempt_ledger_core::{
-    CaseId, Content, Effect, GateKind, Gates, GraderInfo, Ordinal, Remote, Role, RunId, Slot,
-    Verdict,
+    CaseId, CheckInfo, Content, Effect, GateKind, Gates, GraderInfo, Ordinal, Remote, Role, RunId,
+    Slot, Verdict,
 };
 pub use attempt_ledger_store::{self as store, Ledger};
 pub use attempt_ledger_wire::{self as wire, Wire};

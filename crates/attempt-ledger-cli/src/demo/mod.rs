@@ -190,6 +190,7 @@ async fn plan(stage: &Stage, run: &RunId, cases: Vec<String>) -> Result<(), Fail
             low: 0.0,
             high: 1.0,
         }],
+        checks: Vec::new(),
         target: None,
     };
     stage.ledger.run(event).await?;

@@ -57,6 +57,7 @@ pub(super) fn event(
             effect: args.effect.map(Into::into),
         },
         graders: grader.into_iter().collect(),
+        checks: Vec::new(),
         target: Some(RunTarget {
             url: uri.to_string(),
             model: args.model.clone(),

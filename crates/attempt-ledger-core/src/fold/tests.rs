@@ -293,6 +293,7 @@ fn settings(run: &str, tool_version: &str) -> Event {
             effect: None,
         },
         graders: Vec::new(),
+        checks: Vec::new(),
         target: None,
     })
 }

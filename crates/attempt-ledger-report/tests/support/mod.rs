@@ -34,6 +34,7 @@ pub(crate) fn run(name: &str) -> RunEvent {
             effect: None,
         },
         graders: vec![GraderInfo { name: "g".into(), version: "1".into(), low: 0.0, high: 1.0 }],
+        checks: Vec::new(),
         target: None,
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{Cause, Gates, Label, Role, RunId, Unrecorded};
+use attempt_ledger_core::{Cause, CheckInfo, Gates, Label, Role, RunId, Unrecorded};
 use attempt_ledger_store::{Ack, Archive, Ledger, OpenRequest};
 use attempt_ledger_wire::{TapOptions, Wire};
 use http::{Request, Response};
@@ -24,8 +24,8 @@ use super::{
     prepare::prepare,
 };
 use crate::{
-    Attempt, BoxError, Call, CarryCase, Case, Clocks, Error, ErrorKind, Hops, OnLedgerError,
-    RequestBody, call::Admission,
+    Attempt, BoxError, Call, CarryCase, Case, Check, Clocks, Error, ErrorKind, Hops, OnLedgerError,
+    RequestBody, call::Admission, check::Checks,
 };
 
 /// Stands beneath a retry layer: every request that passes is an attempt, opened in the ledger
@@ -47,6 +47,7 @@ pub(super) struct Config {
     pub(super) wire: Option<Wire>,
     pub(super) tap: TapOptions,
     pub(super) list_hops: bool,
+    pub(super) checks: Checks,
     pub(super) unrecorded: UnrecordedCount,
     pub(super) archive: Option<Archive>,
 }
@@ -63,6 +64,7 @@ impl LedgerLayer {
             wire: None,
             tap: TapOptions::default(),
             list_hops: false,
+            checks: Checks::default(),
             unrecorded: UnrecordedCount::default(),
             archive: None,
         };
@@ -131,6 +133,19 @@ impl LedgerLayer {
     #[cfg(feature = "client")]
     pub(crate) fn is_archived(&self) -> bool {
         self.config.archive.is_some()
+    }
+
+    /// Makes content that would be `ok` `off_target` when `check` fails; several are evaluated in
+    /// their order, and the row names the first that fails. The content is held for it until the
+    /// attempt is closed.
+    #[must_use]
+    pub fn check(self, check: impl Check) -> Self {
+        self.with(|c| c.checks.push(check))
+    }
+
+    /// Its checks in their order, as a run's settings name them.
+    pub fn checks(&self) -> impl Iterator<Item = CheckInfo> + '_ {
+        self.config.checks.infos()
     }
 
     pub(crate) fn limit_of_ack(&self) -> Duration {

@@ -10,7 +10,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use super::{gate::ERROR_BODY_BOUND, keep::Keep, layer::Config, secrets::Secrets, settle::Settle};
 use crate::{
-    Attempt, Call, Hops, SentHash,
+    Attempt, Call, CheckInput, Hops, SentHash,
     clock::{Late, Timers},
 };
 
@@ -144,12 +144,16 @@ impl Live {
         mut options: TapOptions,
     ) {
         let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
-        options.keep_content = self.watch.runtime.is_some()
-            && (self.is_archived()
-                || self.watch.hook.as_ref().is_some_and(|h| h.0.may_want(first)));
+        let graded = self.watch.hook.as_ref().is_some_and(|h| h.0.may_want(first));
+        let kept = self.watch.runtime.is_some() && (graded || self.is_archived());
+        options.keep_content = kept || self.is_checked();
         let tap = Tap::new(wire, status, headers, &options);
         let upstream_retries = hints::upstream_retries(headers);
         self.head = Some(Head { at, status, tap, upstream_retries });
+    }
+
+    fn is_checked(&self) -> bool {
+        !self.config.checks.is_empty() && self.attempt.slot().role == Role::Subject
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -330,6 +334,13 @@ impl Live {
             closed.retry_after_ms = head.tap.facts().retry_after_ms;
             closed.upstream_retries = head.upstream_retries;
             content = evidence.content;
+        }
+        if closed.verdict == Verdict::Ok
+            && self.is_checked()
+            && let Some(content) = &content
+        {
+            let input = CheckInput::new(content, self.attempt.slot());
+            closed.verdict = self.config.checks.decide(&input, &mut closed.detail);
         }
         (closed, content)
     }

@@ -35,6 +35,19 @@ pub struct GradeInput {
     pub ordinal: Option<Ordinal>,
 }
 
+impl GradeInput {
+    /// What the attempt of this ordinal in this slot said.
+    pub fn new(
+        content: Content,
+        verdict: Verdict,
+        slot: Slot,
+        attempt: AttemptId,
+        ordinal: Option<Ordinal>,
+    ) -> Self {
+        GradeInput { content, verdict, slot, attempt, ordinal }
+    }
+}
+
 /// A grade, with the grader's own model calls that it rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graded {

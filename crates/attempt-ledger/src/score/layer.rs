@@ -155,13 +155,8 @@ async fn grade<G: Grader>(
         job.attempt.tell(true);
     }
     let GradeJob { attempt, mut right, content, verdict, answer, ack_limit, .. } = job;
-    let input = GradeInput {
-        content,
-        verdict,
-        slot: attempt.slot().clone(),
-        attempt: attempt.id(),
-        ordinal: attempt.ordinal(),
-    };
+    let input =
+        GradeInput::new(content, verdict, attempt.slot().clone(), attempt.id(), attempt.ordinal());
     let at = deadline(Instant::now(), limit);
     let Ok(Ok(Graded { score, attempts })) = timeout_at(at, grader.grade(input)).await else {
         return;

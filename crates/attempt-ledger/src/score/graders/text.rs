@@ -2,22 +2,18 @@ use std::collections::HashMap;
 
 use attempt_ledger_core::{CaseId, GraderInfo};
 
-use super::{GradeInput, Graded, Grader};
-use crate::BoxError;
+use super::{info, nothing_expected, right};
+use crate::{BoxError, GradeInput, Graded, Grader};
 
 /// Text as the built-in graders compare it: without white space at its ends.
 pub fn normalize(text: &str) -> &str {
     text.trim()
 }
 
-fn info(name: &str) -> GraderInfo {
-    GraderInfo { name: name.into(), version: "1".into(), low: 0.0, high: 1.0 }
-}
-
 fn expected<'a>(all: &'a HashMap<CaseId, String>, input: &GradeInput) -> Result<&'a str, BoxError> {
     match all.get(&input.slot.case) {
         Some(expected) => Ok(normalize(expected)),
-        None => Err(format!("case {} has no expected answer", input.slot.case).into()),
+        None => Err(nothing_expected(input, "expected answer")),
     }
 }
 
@@ -34,12 +30,12 @@ impl Exact {
 
 impl Grader for Exact {
     fn info(&self) -> GraderInfo {
-        info("exact")
+        info("exact", "1")
     }
 
     async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
         let same = normalize(&input.content.text) == expected(&self.0, &input)?;
-        Ok(f64::from(u8::from(same)).into())
+        Ok(right(same))
     }
 }
 
@@ -56,11 +52,11 @@ impl Contains {
 
 impl Grader for Contains {
     fn info(&self) -> GraderInfo {
-        info("contains")
+        info("contains", "1")
     }
 
     async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
         let found = input.content.text.contains(expected(&self.0, &input)?);
-        Ok(f64::from(u8::from(found)).into())
+        Ok(right(found))
     }
 }
