@@ -99,6 +99,8 @@ pub(crate) enum Command {
     Classify(Classify),
     /// Prints the table by which attempts are repeated.
     Policy,
+    Completions(Completions),
+    Man(Man),
 }
 
 /// Plays scripted faults on a loopback port and shows what the ledger makes of them.
@@ -145,9 +147,20 @@ CASES.jsonl has one JSON object a line:
 
 A DURATION is a number with its unit, such as 500ms, 90s, 2m.
 
+A --config FILE has options by their long names; none is read unless it is named:
+  cases = \"cases.jsonl\"          paths are relative to the file
+  base-url = \"https://api.example.com/v1\"
+  stream = true                    flags are true or false
+  total = \"2m\"
+  params = { temperature = 0 }     a table, or JSON as text
+  case = [\"a\", \"b\"]              a list, where an option can be given again
+An option on the command line takes the place of the file's, lists and all; so does one that
+cannot stand beside it. A key that is no option is an error. -v logs which came from where.
+
 A coverage below the floor is marked FAIL in the report, and does not change the exit code.
 
 Examples:
+  attempt-ledger run --config nightly.toml --epochs 3
   attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook
   attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook \\
       --epochs 5 --seed 7 --limit 100
@@ -158,6 +171,10 @@ pub(crate) struct Run {
     /// The cases, JSON Lines.
     #[arg(value_name = "CASES.jsonl")]
     pub(crate) cases: PathBuf,
+    /// A TOML file with options of this command by their long names, such as `concurrency = 8`, and
+    /// `cases`; the command line wins. See below.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// The server: scheme, host, port and path, such as https://api.example.com/v1.
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: String,
@@ -373,6 +390,32 @@ pub(crate) struct Classify {
     /// The requests asked for streams.
     #[arg(long)]
     pub(crate) stream: bool,
+}
+
+/// Prints a script that completes this command in a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger completions bash > ~/.local/share/bash-completion/completions/attempt-ledger
+  attempt-ledger completions zsh > ~/.zfunc/_attempt-ledger
+  attempt-ledger completions fish > ~/.config/fish/completions/attempt-ledger.fish")]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Prints the manual page, or writes one for each command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  attempt-ledger man | man -l -
+  attempt-ledger man --dir ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// Writes a page for each command to this directory, which is made if it is not there, and
+    /// prints their names.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[cfg(test)]

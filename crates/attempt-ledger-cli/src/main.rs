@@ -3,6 +3,7 @@
 mod archive;
 mod args;
 mod classify;
+mod config;
 mod demo;
 mod duration;
 mod failure;
@@ -17,21 +18,21 @@ mod policy;
 mod report;
 mod request;
 mod run;
+mod shell;
 
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 use args::{Args, Command};
 use failure::{Exit, Failure};
 use out::Out;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(error) => return failure::of_arguments(&error).into(),
+    let (args, sources) = match config::parse(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(parsed) => parsed,
+        Err(exit) => return exit.into(),
     };
     logging::start(args.global.level());
+    sources.log();
     let mut out = Out::stdout(args.global.color);
     match dispatch(args, &mut out) {
         // What was found stands, whether somebody reads it or not.
@@ -49,5 +50,7 @@ fn dispatch(args: Args, out: &mut Out) -> Result<Exit, Failure> {
         Command::Note(args) => note::note(args, out),
         Command::Classify(args) => classify::classify(&args, out),
         Command::Policy => policy::policy(out),
+        Command::Completions(args) => shell::completions(&args, out),
+        Command::Man(args) => shell::man(&args, out),
     }
 }

@@ -116,6 +116,11 @@ impl Out {
         write!(self, "{text}")
     }
 
+    /// Text of this program's own alone, as it is: nothing of anybody else may be in it.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.sink.write_all(bytes)?)
+    }
+
     /// Hands over what was written so far.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.sink.flush()?)
