@@ -104,20 +104,12 @@ struct Found {
     local_clock: bool,
     io: Option<io::ErrorKind>,
     /// What an h2 error says, but the i/o error within one.
-    stream: Option<Stream>,
+    stream: Option<(TransportKind, Remote)>,
+    /// reqwest finds a name without an address somewhere beneath: in the connector, or else in what a
+    /// request's body failed with.
+    client_dns: bool,
     /// What reqwest says of its error, for want of anything better.
     client: Option<(TransportKind, Remote)>,
-}
-
-/// How an HTTP/2 stream ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
-    Refused,
-    Calm,
-    Protocol,
-    Reset,
-    /// Reset on this side, since the request's body failed.
-    RequestBody,
 }
 
 impl Found {
@@ -170,7 +162,7 @@ impl Found {
         }
         #[cfg(feature = "reqwest")]
         if let Some(e) = error.downcast_ref::<reqwest::Error>().filter(|_| ends(error)) {
-            self.dns |= e.is_dns();
+            self.client_dns |= e.is_dns();
             self.client = self.client.or_else(|| client_of(e, self.in_body));
         }
     }
@@ -204,6 +196,7 @@ impl Found {
         if self.connecting || self.io == Some(Io::ConnectionRefused) {
             let clock = self.local_clock || self.client.is_some_and(|(kind, _)| kind == K::Elapsed);
             let kind = match self.io {
+                _ if self.client_dns => K::Dns,
                 _ if self.tls => K::Tls,
                 _ if clock => K::Timeout,
                 Some(Io::TimedOut) => K::Timeout,
@@ -218,19 +211,8 @@ impl Found {
             // hyper hands the message back unwritten.
             return open(K::Canceled);
         }
-        match self.stream {
-            Some(Stream::Refused) => {
-                let refused = after(K::RefusedStream);
-                return TransportEvidence { remote: Remote::NotReached, ..refused };
-            }
-            Some(Stream::Calm) => {
-                let calm = after(K::EnhanceYourCalm);
-                return TransportEvidence { remote: Remote::Answered, ..calm };
-            }
-            Some(Stream::Protocol) => return after(K::Protocol),
-            Some(Stream::Reset) => return after(K::Reset),
-            Some(Stream::RequestBody) => return after(K::RequestBody),
-            None => {}
+        if let Some((kind, remote)) = self.stream {
+            return TransportEvidence { remote, ..after(kind) };
         }
         if self.request_body {
             return after(K::RequestBody);
@@ -267,33 +249,36 @@ impl Found {
 /// What h2 says. A reset counts by its reason only where the peer sent it: h2 uses the same reasons
 /// for what it finds itself, and hyper copies them from a failing request body.
 #[cfg(feature = "http2")]
-fn stream_of(error: &h2::Error, in_body: bool) -> Option<Stream> {
+fn stream_of(error: &h2::Error, in_body: bool) -> Option<(TransportKind, Remote)> {
+    use TransportKind as K;
     use h2::Reason;
     let reason = error.reason()?;
-    let breach = !matches!(
-        reason,
-        Reason::NO_ERROR
+    let ended = (error.is_reset(), error.is_go_away());
+    if !error.is_remote() {
+        let kind = match reason {
+            // Neither the peer nor h2 did it: the request's body failed.
+            _ if ended != (false, false) && !error.is_library() => K::RequestBody,
+            Reason::NO_ERROR | Reason::CANCEL => K::Reset,
+            _ => K::Protocol,
+        };
+        return Some((kind, Remote::Unknown));
+    }
+    Some(match (reason, ended) {
+        // Once a head has come the stream was processed, whatever the peer says.
+        (Reason::REFUSED_STREAM, (true, _)) | (Reason::NO_ERROR, (_, true)) if !in_body => {
+            (K::RefusedStream, Remote::NotReached)
+        }
+        (Reason::ENHANCE_YOUR_CALM, _) => (K::EnhanceYourCalm, Remote::Answered),
+        (
+            Reason::NO_ERROR
             | Reason::INTERNAL_ERROR
             | Reason::REFUSED_STREAM
             | Reason::CANCEL
-            | Reason::CONNECT_ERROR
-            | Reason::ENHANCE_YOUR_CALM
-    );
-    if !error.is_remote() {
-        let by_user = (error.is_reset() || error.is_go_away()) && !error.is_library();
-        return Some(match reason {
-            _ if by_user => Stream::RequestBody,
-            Reason::NO_ERROR | Reason::CANCEL => Stream::Reset,
-            _ => Stream::Protocol,
-        });
-    }
-    Some(match reason {
-        // Once a head has come the stream was processed, whatever the peer says.
-        Reason::REFUSED_STREAM if error.is_reset() && !in_body => Stream::Refused,
-        Reason::NO_ERROR if error.is_go_away() && !in_body => Stream::Refused,
-        Reason::ENHANCE_YOUR_CALM => Stream::Calm,
-        _ if breach => Stream::Protocol,
-        _ => Stream::Reset,
+            | Reason::CONNECT_ERROR,
+            _,
+        ) => (K::Reset, Remote::Unknown),
+        // Every other reason is a breach of the protocol.
+        _ => (K::Protocol, Remote::Unknown),
     })
 }
 

@@ -133,6 +133,24 @@ async fn body_cut_when_read_beneath_the_ledger() {
     assert_transport(&row_of(inner, request(&url)).await, K::Closed, Head, Unknown);
 }
 
+/// What a request body fails with is another request's error: it proves nothing of this one, though
+/// reqwest's predicates look through to it.
+#[tokio::test]
+async fn request_body_fails_with_an_error_that_was_not_sent() {
+    let url = answers(&[b""], Then::Hold).await;
+    let inner = service_fn(move |request: Request<Full<Bytes>>| async move {
+        let nameless = once().dns_resolver(Arc::new(NoNames)).build()?;
+        let error = nameless.get("http://model.test").send().await.expect_err("no address");
+        assert!(error.is_dns());
+        let frames = futures_util::stream::iter([Err::<Bytes, _>(error)]);
+        let body = reqwest::Body::wrap_stream(frames);
+        let response = once().build()?.post(request.uri().to_string()).body(body).send().await;
+        assert!(response.as_ref().expect_err("its body fails").is_dns());
+        response.map(Response::from)
+    });
+    assert_transport(&row_of(inner, request(&url)).await, K::RequestBody, Head, Unknown);
+}
+
 /// The client was told to follow redirects, and there was no end to them.
 #[tokio::test]
 async fn redirects_without_an_end() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attempt_ledger::{Case, Effect, Ledger, Verdict};
+use attempt_ledger::{Case, Effect, Http2, Ledger, Verdict};
 use attempt_ledger_core::AttemptRow;
 use attempt_ledger_tests::{rows, slot, text};
 use http_body_util::BodyExt;
@@ -249,6 +249,44 @@ async fn close_delimited_body_without_the_closing_alert() {
     const HALF: &[u8] =
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"choices\":[{\"ind";
     assert_transport(&row_saying(HALF, false).await, K::Cut, Body, Unknown);
+}
+
+/// HTTP/2 where the handshake settles it, else HTTP/1.1: by what the server offers.
+#[tokio::test]
+async fn http2_by_negotiation() {
+    for (offered, kind, remote) in
+        [(&b"h2"[..], K::RefusedStream, NotReached), (&b"http/1.1"[..], K::Closed, Unknown)]
+    {
+        let cert = cert_for("localhost");
+        let mut config = config_with(&cert);
+        config.alpn_protocols = vec![offered.to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let addr = connections(move |stream| {
+            let acceptor = acceptor.clone();
+            async move {
+                let mut stream = acceptor.accept(stream).await.expect("handshake");
+                if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                    read_request(&mut stream).await;
+                    return say(stream, b"", true).await;
+                }
+                let mut connection = h2::server::handshake(stream).await.expect("handshake");
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    respond.send_reset(h2::Reason::REFUSED_STREAM);
+                }
+            }
+        })
+        .await;
+        let ledger = Ledger::memory();
+        let client = attempt_ledger::client(ledger.clone())
+            .roots(trust(&cert))
+            .http2(Http2::Negotiated)
+            .attempts(1)
+            .build()
+            .expect("client");
+        let url = format!("https://localhost:{}/v1/chat/completions", addr.port());
+        let _ = client.oneshot(request(&url)).await;
+        assert_transport(&rows(&ledger, "c")[0], kind, Head, remote);
+    }
 }
 
 /// The failures above are the certificates': trusted, and with no more to say, it works.
