@@ -89,6 +89,7 @@ async fn pooled_connection_gone_before_the_request_is_written() {
     assert_eq!(seen.get(), 1);
     executor.0.store(true, Ordering::SeqCst);
     let row = row_of(client, request(&url(addr))).await;
+    assert_eq!(seen.get(), 1, "the server never saw it");
     assert_transport(&row, K::Canceled, Open, NotReached);
 }
 
