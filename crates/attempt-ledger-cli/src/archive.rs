@@ -14,6 +14,11 @@ pub(crate) fn begin(dir: &Path) -> Result<Archive, Failure> {
     Ok(Archive::open(dir.join(NAME))?)
 }
 
+/// The archive of the ledger in `dir`, if it has one.
+pub(crate) fn existing(dir: &Path) -> Result<Option<Archive>, Failure> {
+    Ok(Archive::existing(dir.join(NAME))?)
+}
+
 /// Says that answers are stored, while there is still time to stop.
 pub(crate) fn announce(archive: &Archive) {
     let dir = archive.dir().display();

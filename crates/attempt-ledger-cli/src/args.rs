@@ -16,7 +16,8 @@ use crate::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, whatever the verdicts and the numbers are
-  1  the demo found something else than expected, or a run was stopped before its end
+  1  the demo found something else than expected, a kept answer could not be graded, or a run or
+     grading was stopped before its end
   2  an argument or an input is wrong and nothing was sent, or the output could not be written
   3  the ledger could not be opened, read or written";
 
@@ -93,6 +94,8 @@ impl Global {
 pub(crate) enum Command {
     Demo(Demo),
     Run(Box<Run>),
+    Grade(Grade),
+    Rerun(Rerun),
     Report(Report),
     Log(Log),
     Note(Note),
@@ -260,6 +263,9 @@ pub(crate) struct Run {
     /// What sending a request again would do, instead of what the request tells.
     #[arg(long, value_enum, value_name = "EFFECT")]
     pub(crate) effect: Option<EffectArg>,
+    /// The run that this one repeats: its settings must be the same.
+    #[arg(skip)]
+    pub(crate) repeats: Option<RunId>,
 }
 
 /// How progress is told.
@@ -295,6 +301,76 @@ impl From<EffectArg> for attempt_ledger_core::Effect {
             EffectArg::Writes => Self::Writes,
         }
     }
+}
+
+/// Grades the answers that `run --archive` kept, after their run.
+///
+/// First attempts that are content and have no grade get theirs, bound to the very answer; what has a
+/// grade keeps it. The run must have been graded by the same grader, with the same expected answers,
+/// or by none: then its settings name this one from now on. Tells how many were graded, had no kept
+/// answer, or failed; ends with 1 when one failed or Ctrl-C came first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+An answer that was changed since it was kept is named, is not graded, and counts as failed.
+
+Examples:
+  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook \\
+      --archive
+  attempt-ledger grade ./notebook --grader contains --cases cases.jsonl")]
+pub(crate) struct Grade {
+    /// The directory of the ledger.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The run; the newest unless set.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<RunId>,
+    /// Grades answers; see --help for the graders.
+    #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
+    pub(crate) grader: GraderArg,
+    /// The cases that the run was made of, for graders that compare with \"expected\". Their
+    /// fixtures must be the run's.
+    #[arg(long, value_name = "CASES.jsonl")]
+    pub(crate) cases: Option<PathBuf>,
+}
+
+/// Makes an earlier run once more, as a run of its own.
+///
+/// As `run --fresh` with the settings of that run: URL, model, clocks, attempts, budget, effect, epochs,
+/// stream, and the grader where its name says all of it. What a ledger does not hold is asked for, and
+/// checked against its digests there: the cases, --params, and graders with settings. Cases that are
+/// not the earlier run's, and settings that differ, are refused before anything is sent.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+`attempt-ledger report DIR` lists the earlier run beside the new one.
+
+Examples:
+  attempt-ledger rerun ./notebook --cases cases.jsonl
+  attempt-ledger rerun ./notebook --run nightly-7 --cases cases.jsonl --params '{\"temperature\":0}'")]
+pub(crate) struct Rerun {
+    /// The directory of the ledger.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The run to repeat; the newest unless set.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<RunId>,
+    /// The cases that the run was made of.
+    #[arg(long, value_name = "CASES.jsonl")]
+    pub(crate) cases: PathBuf,
+    /// The fields of every request, as the run was begun with them.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) params: Option<String>,
+    /// The grader, as the run was begun with it; by its name in the ledger unless set.
+    #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
+    pub(crate) grader: Option<GraderArg>,
+    /// The environment variable that holds the API key, sent as a bearer token.
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) api_key_env: Option<String>,
+    /// Calls at once.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) concurrency: u32,
+    /// Keeps the answers, as `run --archive` does.
+    #[arg(long)]
+    pub(crate) archive: bool,
 }
 
 /// Prints the published numbers of a run.

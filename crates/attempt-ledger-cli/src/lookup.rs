@@ -163,7 +163,7 @@ fn by_ordinal(
 }
 
 /// The run that `report` takes, too.
-fn newest_run(folded: &Folded) -> Option<&RunId> {
+pub(crate) fn newest_run(folded: &Folded) -> Option<&RunId> {
     let newest = folded.newest_run().map(|seen| &seen.event.run);
     newest
         .or_else(|| folded.rows.iter().rev().find_map(|row| row.run.as_ref()))

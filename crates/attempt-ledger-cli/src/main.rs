@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod duration;
 mod failure;
+mod grade;
 mod graders;
 mod ledger;
 mod log;
@@ -17,6 +18,7 @@ mod out;
 mod policy;
 mod report;
 mod request;
+mod rerun;
 mod run;
 mod shell;
 
@@ -45,6 +47,8 @@ fn dispatch(args: Args, out: &mut Out) -> Result<Exit, Failure> {
     match args.command {
         Command::Demo(args) => demo::demo(&args, out),
         Command::Run(args) => run::run(&args, out),
+        Command::Grade(args) => grade::grade(&args, out),
+        Command::Rerun(args) => rerun::rerun(&args, out),
         Command::Report(args) => report::report(&args, out),
         Command::Log(args) => log::log(&args, out),
         Command::Note(args) => note::note(args, out),

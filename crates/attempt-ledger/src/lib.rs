@@ -48,6 +48,7 @@ pub use score::{
     BoxGrader, Contains, Exact, GradeInput, Graded, Grader, GraderFn, NumberGrader, ScoreLayer,
     ScoreLayerBuilder, ScoreService, normalize,
 };
+pub use score::{LateGradeError, grade_late};
 
 pub use attempt_ledger_core as core;
 pub use attempt_ledger_core::{

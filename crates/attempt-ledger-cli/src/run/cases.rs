@@ -17,31 +17,31 @@ use crate::failure::Failure;
 
 /// A case that is to be run.
 #[derive(Debug)]
-pub(super) struct Case {
-    pub(super) id: CaseId,
+pub(crate) struct Case {
+    pub(crate) id: CaseId,
     /// What it is pinned to.
-    pub(super) fixture: Digest,
+    pub(crate) fixture: Digest,
     /// The answer that a grader compares with.
-    pub(super) expected: Option<String>,
+    pub(crate) expected: Option<String>,
     /// The request's body.
-    pub(super) body: Bytes,
+    pub(crate) body: Bytes,
     /// Digest of that body, but for whether it asks for a stream.
-    pub(super) asks: Digest,
+    pub(crate) asks: Digest,
 }
 
 /// What every request has in common.
 #[derive(Debug)]
-pub(super) struct Common<'a> {
-    pub(super) model: &'a str,
-    pub(super) params: &'a Params,
-    pub(super) stream: bool,
+pub(crate) struct Common<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) params: &'a Params,
+    pub(crate) stream: bool,
     /// Whether a grader needs an expected answer.
-    pub(super) graded: bool,
+    pub(crate) graded: bool,
 }
 
 /// Fields of a request beside model, messages and stream.
 #[derive(Debug, Default)]
-pub(super) struct Params(BTreeMap<String, Box<RawValue>>);
+pub(crate) struct Params(BTreeMap<String, Box<RawValue>>);
 
 /// The longest line that is read, in bytes.
 const MAX_LINE: u64 = 16 << 20;
@@ -76,7 +76,7 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
 }
 
 /// Reads all cases of a file.
-pub(super) fn read(path: &Path, common: &Common<'_>) -> Result<Vec<Case>, Failure> {
+pub(crate) fn read(path: &Path, common: &Common<'_>) -> Result<Vec<Case>, Failure> {
     let unreadable =
         |error| Failure::usage(format_args!("{} could not be read", path.display())).because(error);
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
@@ -237,7 +237,7 @@ fn without_id(text: &str) -> Result<String, serde_json::Error> {
 
 impl Params {
     /// Reads an object of fields.
-    pub(super) fn read(json: &str) -> Result<Params, String> {
+    pub(crate) fn read(json: &str) -> Result<Params, String> {
         let fields: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(json).map_err(|error| format!("is no JSON object: {error}"))?;
         canonical_json(json.as_bytes()).map_err(|error| error.to_string())?;
@@ -248,7 +248,7 @@ impl Params {
     }
 
     /// Digest of the canonical form.
-    pub(super) fn digest(&self) -> Result<Digest, Failure> {
+    pub(crate) fn digest(&self) -> Result<Digest, Failure> {
         let no_form = "--params has no canonical form";
         let json = serde_json::to_string(&self.0)
             .map_err(|error| Failure::usage(no_form).because(error))?;

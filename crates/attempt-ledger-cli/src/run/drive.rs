@@ -84,7 +84,7 @@ enum Ended {
 }
 
 /// Ctrl-C, and what a service manager sends.
-pub(super) struct Interrupts {
+pub(crate) struct Interrupts {
     int: Signal,
     term: Signal,
     /// How many came.
@@ -92,7 +92,7 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| Failure::usage("no signals can be had").because(error))
         };
@@ -101,7 +101,7 @@ impl Interrupts {
     }
 
     /// The next signal.
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.int.recv() => {}
             _ = self.term.recv() => {}

@@ -1,10 +1,10 @@
 //! `run`: the cases of a file against a server.
 
-mod cases;
-mod drive;
+pub(crate) mod cases;
+pub(crate) mod drive;
 mod plan;
 mod progress;
-mod settings;
+pub(crate) mod settings;
 mod target;
 
 use std::{collections::HashMap, io, time::Duration};
@@ -67,6 +67,10 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let event = settings::event(args, run.clone(), &ledger, info, &uri, &params)?;
     settings::same_target(&folded, &event, &cases, &ledger)?;
     settings::same_fixtures(&folded, &run, &cases, &ledger)?;
+    if let Some(earlier) = &args.repeats {
+        settings::same_as(&folded, earlier, &event, &cases, &ledger)?;
+        if_read(writeln!(out, "repeats run {earlier}"))?;
+    }
 
     let archive = args.archive.then(|| archive::begin(&args.ledger)).transpose()?;
     let mut builder = builder(args, &ledger, grader);
@@ -147,7 +151,7 @@ struct Work<'a> {
     samples: Vec<Sample<'a>>,
 }
 
-fn expected(cases: &[Case]) -> HashMap<CaseId, String> {
+pub(crate) fn expected(cases: &[Case]) -> HashMap<CaseId, String> {
     let pairs = cases.iter().map(|case| Some((case.id.clone(), case.expected.clone()?)));
     pairs.flatten().collect()
 }

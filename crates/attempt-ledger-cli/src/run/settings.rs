@@ -1,5 +1,7 @@
 //! What a run is: its name, its settings, and what the ledger knows of it already.
 
+use std::collections::HashSet;
+
 use attempt_ledger::{Clocks, GateKind, Gates};
 use attempt_ledger_core::{
     CaseId, Folded, GraderInfo, Limits, Planned, PlannedSlot, RetrySettings, RunEvent, RunId,
@@ -163,7 +165,7 @@ fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case], ledger: &Ledg
 }
 
 /// Refuses cases that were run with another fixture; nothing would be comparable.
-pub(super) fn same_fixtures(
+pub(crate) fn same_fixtures(
     folded: &Folded,
     run: &RunId,
     cases: &[Case],
@@ -194,6 +196,29 @@ pub(super) fn same_fixtures(
         ))
         .hint("give changed cases other ids, or run them under another --run")),
     }
+}
+
+/// Refuses to repeat an earlier run with anything that it was not: nothing would be comparable.
+pub(super) fn same_as(
+    folded: &Folded,
+    earlier: &RunId,
+    event: &RunEvent,
+    cases: &[Case],
+    ledger: &Ledger,
+) -> Result<(), Failure> {
+    let of_run = folded.planned.iter().filter(|slot| slot.run == *earlier);
+    let before: HashSet<&CaseId> = of_run.map(|slot| &slot.case).collect();
+    let now: HashSet<&CaseId> = cases.iter().map(|case| &case.id).collect();
+    let (lacks, has) = (before.difference(&now).count(), now.difference(&before).count());
+    if (lacks, has) == (0, 0) {
+        same_fixtures(folded, earlier, cases, ledger)?;
+        let event = RunEvent { run: earlier.clone(), ..event.clone() };
+        return same_target(folded, &event, cases, ledger);
+    }
+    Err(Failure::usage(format_args!(
+        "run {earlier} was made of other cases: {lacks} of its cases are not in the file, and {has} in the file are not its own"
+    ))
+    .hint("give the file that it was made of, or begin another run with `attempt-ledger run`"))
 }
 
 /// Appends the run's settings, unless they are what holds already, and the slots that are new; says

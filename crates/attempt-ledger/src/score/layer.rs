@@ -5,19 +5,18 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{Grade, GradeRefused, GraderInfo, Ordinal, RefusedWhy, Verdict};
+use attempt_ledger_core::{GraderInfo, Ordinal, Verdict};
 use attempt_ledger_store::Ack;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout, timeout_at},
-};
+use tokio::{task::JoinHandle, time::timeout};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{GradeInput, Graded, Grader};
+use super::{
+    GradeInput, Grader,
+    judge::{Judged, judge},
+};
 use crate::{
     CarryCase,
-    config::deadline,
     ledger::{GradeHook, GradeJob, Hook},
 };
 
@@ -157,35 +156,15 @@ async fn grade<G: Grader>(
     let GradeJob { attempt, mut right, content, verdict, answer, ack_limit, .. } = job;
     let input =
         GradeInput::new(content, verdict, attempt.slot().clone(), attempt.id(), attempt.ordinal());
-    let at = deadline(Instant::now(), limit);
-    let Ok(Ok(Graded { score, attempts })) = timeout_at(at, grader.grade(input)).await else {
-        return;
+    let grade = match judge(&*grader, info, limit, input, answer).await {
+        Judged::Grade(grade) => grade,
+        Judged::Refused(refused) => {
+            let _ = timeout(ack_limit, right.refuse_grade(refused)).await;
+            return;
+        }
+        Judged::Failed(_) | Judged::TimedOut => return,
     };
-    // A grader that blocks its thread is ready before the timer is looked at.
-    if Instant::now() > at {
-        return;
-    }
-    let why = if !score.is_finite() {
-        Some(RefusedWhy::NotFinite)
-    } else if score < info.low || score > info.high {
-        Some(RefusedWhy::OutOfRange)
-    } else {
-        None
-    };
-    if let Some(why) = why {
-        let score = score.is_finite().then_some(score);
-        let refused = GradeRefused { attempt: attempt.id(), why, score, grader: info.name };
-        let _ = timeout(ack_limit, right.refuse_grade(refused)).await;
-        return;
-    }
-    let grade = Grade {
-        attempt: attempt.id(),
-        score,
-        grader: info.name,
-        grader_version: info.version,
-        answer_sha256: answer,
-        grader_attempts: attempts,
-    };
+    let score = grade.score;
     let first = attempt.ordinal().is_none_or(Ordinal::is_first);
     let accepted = if first { right.score(grade) } else { right.diagnostic(grade) };
     if matches!(timeout(ack_limit, accepted).await, Ok(Ok(()))) {

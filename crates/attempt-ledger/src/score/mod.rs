@@ -3,6 +3,7 @@
 mod boxed;
 mod grader;
 mod graders;
+mod judge;
 mod layer;
 
 pub use boxed::BoxGrader;
@@ -14,4 +15,5 @@ pub use graders::RegexGrader;
 #[cfg(feature = "schema")]
 pub use graders::SchemaGrader;
 pub use graders::{Contains, Exact, NumberGrader, normalize};
+pub use judge::{LateGradeError, grade_late};
 pub use layer::{ScoreLayer, ScoreLayerBuilder, ScoreService};
