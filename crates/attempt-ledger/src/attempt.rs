@@ -1,12 +1,15 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use attempt_ledger_core::{AttemptId, Closed, Detail, Effect, Ordinal, Remote, Slot, Verdict};
 
-use crate::{Call, sync::lock};
+use crate::{
+    Call,
+    sync::{Mutex, lock},
+};
 
 /// A handle on one attempt: in the extensions of its response, or in its error.
 ///

@@ -1,7 +1,7 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
 use pin_project_lite::pin_project;
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Names what is being measured: put one into a request's extensions above the stack.
 ///

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::{Request, StatusCode, Uri};
 use tower_http::follow_redirect::{
@@ -6,7 +6,7 @@ use tower_http::follow_redirect::{
     policy::{Action, Attempt, Policy},
 };
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Redirects followed within one attempt, at most.
 pub(crate) const MAX_HOPS: usize = 5;

@@ -1,6 +1,6 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
@@ -9,8 +9,10 @@ use attempt_ledger_core::{AttemptId, CallId, Cause, Ordinal, Remote, Slot, Verdi
 use tokio::time::Instant;
 
 use crate::{
-    Attempt, AttemptState, Case, Error, ErrorKind, attempt::AttemptInner, config::deadline,
-    sync::lock,
+    Attempt, AttemptState, Case, Error, ErrorKind,
+    attempt::AttemptInner,
+    config::deadline,
+    sync::{Mutex, lock},
 };
 
 /// One logical call, shared by the layers: what the caller of the retry layer awaits.

@@ -2,6 +2,8 @@
 
 mod future;
 mod handle;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod layer;
 
 pub use future::CallFuture;
