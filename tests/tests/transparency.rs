@@ -158,7 +158,8 @@ async fn the_frame_after_which_a_body_says_it_has_ended_is_held() {
 async fn an_end_is_not_claimed_while_a_row_or_a_fault_is_to_come() {
     let done = "data: [DONE]\n\n";
     let ledger = slow_ledger(ms(50), FailAt::Never);
-    let layer = LedgerLayer::new(ledger.clone());
+    let gates = Gates { plain: GateKind::Head, stream: GateKind::Head };
+    let layer = LedgerLayer::new(ledger.clone()).gates(gates);
     let head = sse(vec![done.into()]);
     let service = stack(CallLayer::new(), LedgerRetry::new(), score(), layer, Frames::new([head]));
     let mut body = service.oneshot(chat("c")).await.expect("head").into_body();

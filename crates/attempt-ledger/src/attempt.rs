@@ -6,6 +6,8 @@ use std::{
 
 use attempt_ledger_core::{AttemptId, Closed, Detail, Effect, Ordinal, Remote, Slot, Verdict};
 
+use tokio::time::Instant;
+
 use crate::{
     Call,
     sync::{Mutex, lock},
@@ -24,7 +26,7 @@ pub struct Attempt {
 
 pub(crate) struct AttemptInner {
     pub(crate) id: AttemptId,
-    pub(crate) slot: Slot,
+    pub(crate) slot: Option<Slot>,
     pub(crate) effect: Effect,
     pub(crate) ordinal: OnceLock<Ordinal>,
     state: Mutex<Inner>,
@@ -65,7 +67,12 @@ pub enum AttemptState {
 }
 
 impl Attempt {
-    pub(crate) fn new(id: AttemptId, slot: Slot, effect: Effect, call: Option<Call>) -> Self {
+    pub(crate) fn new(
+        id: AttemptId,
+        slot: Option<Slot>,
+        effect: Effect,
+        call: Option<Call>,
+    ) -> Self {
         let inner =
             AttemptInner { id, slot, effect, ordinal: OnceLock::new(), state: Mutex::default() };
         Attempt { inner: Arc::new(inner), call }
@@ -81,12 +88,12 @@ impl Attempt {
         self.inner.id
     }
 
-    /// The slot it counts in.
-    pub fn slot(&self) -> &Slot {
-        &self.inner.slot
+    /// The slot it counts in; `None` for an unlinked attempt.
+    pub fn slot(&self) -> Option<&Slot> {
+        self.inner.slot.as_ref()
     }
 
-    /// Its number within the slot; `None` before the ledger allocated it.
+    /// Its number within the slot; `None` before the ledger allocated it, and for an unlinked attempt.
     pub fn ordinal(&self) -> Option<Ordinal> {
         self.inner.ordinal.get().copied()
     }
@@ -151,7 +158,9 @@ impl Attempt {
         lock(&self.inner.state).outcome().cloned()
     }
 
-    pub(crate) fn set_closed(&self, closed: &Closed) {
+    /// How it ended, and to the pacer what that says of its host; `sent` is when it was handed to the
+    /// inner service.
+    pub(crate) fn set_closed(&self, closed: &Closed, sent: Option<Instant>) {
         let outcome = Outcome {
             verdict: closed.verdict,
             remote: closed.remote,
@@ -159,6 +168,9 @@ impl Attempt {
             status: closed.status,
             retry_after: closed.retry_after_ms.map(Duration::from_millis),
         };
+        if let (Some(call), Some(sent)) = (&self.call, sent) {
+            call.attempt_ended(sent, &outcome);
+        }
         lock(&self.inner.state).closed = Some(outcome);
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use attempt_ledger_core::{Digest, Effect, FingerprintBuilder, Slot};
 use bytes::{Buf, Bytes};
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
 use pin_project_lite::pin_project;
@@ -85,7 +85,7 @@ impl Case {
 /// How a request carries what the layers hand down to each other.
 ///
 /// Implemented for [`http::Request`] by its extensions. A client whose requests are opaque
-/// implements it for its own type.
+/// implements it for its own type, and [`LedgerRequest`] with it.
 pub trait CarryCase {
     /// A copy of the value of this type, if there is one.
     fn carried<T: Clone + Send + Sync + 'static>(&self) -> Option<T>;
@@ -93,12 +93,76 @@ pub trait CarryCase {
     /// Sets the value of this type.
     fn carry<T: Clone + Send + Sync + 'static>(&mut self, value: T);
 
+    /// Takes the value of this type out, where that can be done; else copies it.
+    fn take<T: Clone + Send + Sync + 'static>(&mut self) -> Option<T> {
+        self.carried()
+    }
+
+    /// The headers it is sent with; `None` where they are not at hand, so that neither a call's name
+    /// nor an idempotency key can be put there.
+    fn headers_mut(&mut self) -> Option<&mut HeaderMap> {
+        None
+    }
+
+    /// Host and port it is sent to, without userinfo; `None` is not paced.
+    fn host(&self) -> Option<&str> {
+        None
+    }
+
     /// The fingerprint of what would be sent; `None` where it is not known, which is never a hit
     /// when finished work is skipped.
     fn fingerprint(&self, epoch: u32) -> Option<Digest> {
         let _ = epoch;
         None
     }
+}
+
+/// A request that a [`LedgerLayer`](crate::LedgerLayer) can open an attempt for.
+///
+/// An opaque one, of which nothing is known before it is sent, needs no more than an empty
+/// implementation. It counts as one that writes, and has no fingerprint, no model and no host; its
+/// answers are decoded by the wire that the layer is given.
+///
+/// ```
+/// use attempt_ledger::{CarryCase, LedgerRequest};
+///
+/// /// Makes the request anew each time that it is sent.
+/// #[derive(Clone)]
+/// struct Factory {
+///     make: fn() -> http::Request<String>,
+///     extensions: http::Extensions,
+/// }
+///
+/// impl CarryCase for Factory {
+///     fn carried<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+///         self.extensions.get().cloned()
+///     }
+///     fn carry<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
+///         self.extensions.insert(value);
+///     }
+/// }
+/// impl LedgerRequest for Factory {}
+/// ```
+pub trait LedgerRequest: CarryCase {
+    /// What is known of it before it is sent; `None` for an opaque request.
+    fn view(&self) -> Option<RequestView<'_>> {
+        None
+    }
+}
+
+/// What is known of a request before it is sent.
+#[derive(Clone, Debug)]
+pub struct RequestView<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Where it goes.
+    pub uri: &'a Uri,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// All of its body, if that is at hand.
+    pub body: Option<Bytes>,
+    /// The digest that will be known when its body has been sent.
+    pub sent: Option<SentHash>,
 }
 
 impl<B: RequestBody> CarryCase for Request<B> {
@@ -110,8 +174,29 @@ impl<B: RequestBody> CarryCase for Request<B> {
         self.extensions_mut().insert(value);
     }
 
+    fn take<T: Clone + Send + Sync + 'static>(&mut self) -> Option<T> {
+        self.extensions_mut().remove()
+    }
+
+    fn headers_mut(&mut self) -> Option<&mut HeaderMap> {
+        Some(self.headers_mut())
+    }
+
+    fn host(&self) -> Option<&str> {
+        crate::ledger::host_of(self.uri(), self.headers())
+    }
+
     fn fingerprint(&self, epoch: u32) -> Option<Digest> {
-        crate::ledger::fingerprint_of(self, epoch)
+        crate::ledger::fingerprint_of(&self.view()?, epoch)
+    }
+}
+
+impl<B: RequestBody> LedgerRequest for Request<B> {
+    fn view(&self) -> Option<RequestView<'_>> {
+        let body = self.body().bytes();
+        let sent = if body.is_none() { self.body().sent() } else { None };
+        let (method, uri, headers) = (self.method(), self.uri(), self.headers());
+        Some(RequestView { method, uri, headers, body, sent })
     }
 }
 

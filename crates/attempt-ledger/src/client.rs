@@ -38,7 +38,7 @@ use tower_service::Service;
 
 use crate::{
     BoxError, CallLayer, CallService, Check, Clocks, LedgerLayer, LedgerRetry, LedgerService,
-    OnLedgerError, RedirectPolicy, ScoreLayer, ScoreService, redirect_layer,
+    OnLedgerError, Pacer, RedirectPolicy, ScoreLayer, ScoreService, redirect_layer,
 };
 
 /// The layers in their order over any inner service.
@@ -172,6 +172,28 @@ impl ClientBuilder {
     #[must_use]
     pub fn automatic_cases(self, run: RunId) -> Self {
         ClientBuilder { call: self.call.automatic_cases(run), ..self }
+    }
+
+    /// Waits for hosts by this pacer: see [`CallLayer::pacing`].
+    #[must_use]
+    pub fn pacing(self, pacer: Pacer) -> Self {
+        ClientBuilder { call: self.call.pacing(pacer), ..self }
+    }
+
+    /// Waits for no host before a call: see [`CallLayer::no_pacing`].
+    #[must_use]
+    pub fn no_pacing(self) -> Self {
+        ClientBuilder { call: self.call.no_pacing(), ..self }
+    }
+
+    /// Records requests without a case as unlinked attempts: see [`LedgerLayer::allow_unlinked`].
+    #[must_use]
+    pub fn allow_unlinked(self, allow: bool) -> Self {
+        ClientBuilder {
+            call: self.call.allow_unlinked(allow),
+            ledger: self.ledger.allow_unlinked(allow),
+            ..self
+        }
     }
 
     /// The wire that decodes every answer, instead of the one that the path tells.

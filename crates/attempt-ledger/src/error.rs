@@ -40,8 +40,10 @@ pub enum ErrorKind {
     },
     /// The ledger could not record.
     Ledger(StoreError),
-    /// The request carried no case.
+    /// The request carried no case. Nothing was sent.
     Unlinked,
+    /// The case has an idempotency key, and the request's type takes no headers. Nothing was sent.
+    KeyNotSent,
     /// A cap of the call was reached.
     Capped(Cap),
     /// The slot's work is finished; nothing was sent.
@@ -132,17 +134,23 @@ impl fmt::Display for Error {
             }
             ErrorKind::Ledger(_) => f.write_str("the ledger could not record the attempt")?,
             ErrorKind::Unlinked => f.write_str(
-                "the request carries no case: put CallLayer above the retry layer and a Case into the \
-                 request's extensions",
+                "the request carries no case: put a Case into the request's extensions and CallLayer \
+                 above the retry layer; where a policy rebuilds requests, or a layer between spawns \
+                 them, let CallLayer name its calls in a header; or allow unlinked attempts",
+            )?,
+            ErrorKind::KeyNotSent => f.write_str(
+                "the case has an idempotency key, and this type of request takes no header: nothing \
+                 was sent",
             )?,
             ErrorKind::Capped(cap) => write!(f, "{cap}")?,
             ErrorKind::Finished(finished) => write!(f, "{finished}")?,
             ErrorKind::NotReady => f.write_str("the inner service failed to become ready")?,
         }
-        match &self.0.attempt {
-            Some(a) => match a.ordinal() {
-                Some(ordinal) => write!(f, " (case {}, attempt {ordinal})", a.slot()),
-                None => write!(f, " (case {}, not opened)", a.slot()),
+        let Some(a) = &self.0.attempt else { return Ok(()) };
+        match a.slot() {
+            Some(slot) => match a.ordinal() {
+                Some(ordinal) => write!(f, " (case {slot}, attempt {ordinal})"),
+                None => write!(f, " (case {slot}, not opened)"),
             },
             None => Ok(()),
         }

@@ -11,6 +11,8 @@ mod config;
 mod error;
 mod evidence;
 mod ledger;
+mod link;
+mod pace;
 mod policy;
 mod redirect;
 mod rule;
@@ -19,7 +21,9 @@ mod sync;
 
 pub use attempt::{Attempt, AttemptState};
 pub use call::{AttemptSummary, Call, CallFuture, CallLayer, CallService, Cap, Finished};
-pub use carrier::{CarryCase, Case, HashWhileSent, RequestBody, SentHash};
+pub use carrier::{
+    CarryCase, Case, HashWhileSent, LedgerRequest, RequestBody, RequestView, SentHash,
+};
 #[cfg(feature = "regex")]
 pub use check::MatchesRegex;
 #[cfg(feature = "schema")]
@@ -35,6 +39,7 @@ pub use config::{Clocks, OnLedgerError};
 pub use error::{BoxError, Error, ErrorKind};
 pub use evidence::{TransportEvidence, classify};
 pub use ledger::{LedgerLayer, LedgerService, ResponseBody, ResponseFuture};
+pub use pace::Pacer;
 pub use policy::{LedgerRetry, RetryPause};
 pub use redirect::{Hops, RedirectPolicy, redirect_layer};
 pub use rule::RuleError;
@@ -52,8 +57,8 @@ pub use score::{LateGradeError, grade_late};
 
 pub use attempt_ledger_core as core;
 pub use attempt_ledger_core::{
-    CaseId, CheckInfo, Content, Effect, GateKind, Gates, GraderInfo, Ordinal, Remote, Role, RunId,
-    Slot, Verdict,
+    CaseId, Cause, CheckInfo, Content, Effect, GateKind, Gates, GraderInfo, Ordinal, Remote, Role,
+    RunId, Slot, Verdict,
 };
 pub use attempt_ledger_store::{self as store, Ledger};
 pub use attempt_ledger_wire::{self as wire, Wire};

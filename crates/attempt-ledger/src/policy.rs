@@ -109,7 +109,9 @@ impl LedgerRetry {
             }
             Action::HandUp { .. } => return None,
         };
-        let wait = pause.with_jitter(fastrand::f64());
+        // Never before the host wants to be asked again, which another call may have been told.
+        let host = call.map(crate::Call::host_wait).unwrap_or_default();
+        let wait = pause.with_jitter(fastrand::f64()).max(host);
         // The call would end at its budget within the pause: its caller gets this result instead.
         if budget_left.is_some_and(|left| wait >= left) { None } else { Some(wait) }
     }

@@ -152,6 +152,8 @@ fn stack(ledger: &Ledger, skip: bool) -> Result<HttpClient, Failure> {
         .gates(gates())
         .attempts(ATTEMPTS)
         .budget(BUDGET)
+        // Each scripted fault is played by itself, the throttles too.
+        .no_pacing()
         .retry(LedgerRetry::new().grade_below(LEAST))
         .score(ScoreLayer::configure(grader).diagnostics(true).build());
     if skip {

@@ -2,32 +2,56 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep_until};
+use tower_service::Service;
 
 use super::Call;
-use crate::{BoxError, Error, ErrorKind};
+use crate::{BoxError, Error, ErrorKind, link::CURRENT, pace::Waiting};
 
 pin_project! {
     /// The future of a [`CallService`](super::CallService).
-    pub struct CallFuture<F> {
+    pub struct CallFuture<S, Req>
+    where
+        S: Service<Req>,
+    {
         #[pin]
-        state: State<F>,
+        state: State<S, Req, S::Future>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<F> {
+    enum State<S, Req, F> {
+        // Its host is not to be called yet.
+        Waiting {
+            waiting: Waiting,
+            start: Option<(S, Req)>,
+            #[pin]
+            budget: Sleep,
+            guard: Option<Guard>,
+        },
+        // Another instance of the service than the one that was ready when it began to wait.
+        Readying {
+            start: Option<(S, Req)>,
+            #[pin]
+            budget: Sleep,
+            guard: Option<Guard>,
+        },
         Running {
             #[pin]
             inner: F,
             #[pin]
             budget: Option<Sleep>,
             guard: Guard,
+        },
+        // Without a call: recorded as unlinked attempts, with no cap.
+        Unlinked {
+            #[pin]
+            inner: F,
         },
         Refused { error: Option<Error> },
         Done,
@@ -43,9 +67,20 @@ impl Drop for Guard {
     }
 }
 
-impl<F> CallFuture<F> {
-    pub(super) fn new(inner: F, call: Call) -> Self {
+impl<S: Service<Req>, Req> CallFuture<S, Req> {
+    pub(super) fn running(inner: S::Future, call: Call) -> Self {
         CallFuture { state: State::Running { inner, budget: None, guard: Guard(call) } }
+    }
+
+    /// Starts when its host lets it.
+    pub(super) fn waiting(service: S, request: Req, call: Call, waiting: Waiting) -> Self {
+        let budget = sleep_until(call.deadline());
+        let (start, guard) = (Some((service, request)), Some(Guard(call)));
+        CallFuture { state: State::Waiting { waiting, start, budget, guard } }
+    }
+
+    pub(super) fn unlinked(inner: S::Future) -> Self {
+        CallFuture { state: State::Unlinked { inner } }
     }
 
     pub(super) fn refused(error: Error) -> Self {
@@ -53,26 +88,74 @@ impl<F> CallFuture<F> {
     }
 }
 
-impl<F, R, E> Future for CallFuture<F>
+impl<S, Req, R, E> Future for CallFuture<S, Req>
 where
-    F: Future<Output = Result<R, E>>,
+    S: Service<Req, Response = R, Error = E>,
     E: Into<BoxError>,
 {
     type Output = Result<R, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let result = match this.state.as_mut().project() {
-            StateProj::Running { inner, mut budget, guard } => {
-                let call = &guard.0;
-                match inner.poll(cx) {
-                    Poll::Ready(result) => {
-                        result.map_err(|e| Error::from_inner(e.into(), ErrorKind::Transport))
+        let result = loop {
+            let next = match this.state.as_mut().project() {
+                StateProj::Waiting { waiting, start, budget, guard } => {
+                    let Some(Guard(call)) = guard.as_ref() else { return Poll::Pending };
+                    let call = call.clone();
+                    match waiting.poll(cx) {
+                        Poll::Ready(seat) => {
+                            call.seated(seat);
+                            let budget = sleep_until(call.deadline());
+                            State::Readying { start: start.take(), budget, guard: guard.take() }
+                        }
+                        Poll::Pending => {
+                            // What it asks for may be more than there is: better to say so at once.
+                            let hint = waiting.hint();
+                            if hint > call.budget_left() {
+                                break Err(call.cannot_wait(hint));
+                            }
+                            ready!(budget.poll(cx));
+                            match call.end_by_budget() {
+                                Some(error) => break Err(error),
+                                None => return Poll::Pending,
+                            }
+                        }
                     }
-                    Poll::Pending => {
-                        if let Some(error) = call.take_end(cx) {
-                            Err(error)
-                        } else {
+                }
+                StateProj::Readying { start, budget, guard } => {
+                    let Some((service, _)) = start.as_mut() else { return Poll::Pending };
+                    match service.poll_ready(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(error)) => {
+                            break Err(Error::from_inner(error.into(), ErrorKind::NotReady));
+                        }
+                        Poll::Pending => {
+                            ready!(budget.poll(cx));
+                            let end = guard.as_ref().and_then(|Guard(call)| call.end_by_budget());
+                            match end {
+                                Some(error) => break Err(error),
+                                None => return Poll::Pending,
+                            }
+                        }
+                    }
+                    let (Some((mut service, request)), Some(guard)) = (start.take(), guard.take())
+                    else {
+                        return Poll::Pending;
+                    };
+                    let inner = CURRENT.sync_scope(guard.0.clone(), || service.call(request));
+                    State::Running { inner, budget: None, guard }
+                }
+                StateProj::Running { inner, mut budget, guard } => {
+                    let call = &guard.0;
+                    match CURRENT.sync_scope(call.clone(), || inner.poll(cx)) {
+                        Poll::Ready(result) => {
+                            break result
+                                .map_err(|e| Error::from_inner(e.into(), ErrorKind::Transport));
+                        }
+                        Poll::Pending => {
+                            if let Some(error) = call.take_end(cx) {
+                                break Err(error);
+                            }
                             if budget.is_none() {
                                 budget.set(Some(sleep_until(call.deadline())));
                             }
@@ -85,18 +168,23 @@ where
                             // While an attempt is open its own clock ends it; the call wakes this
                             // task when it has settled.
                             match call.end_by_budget() {
-                                Some(error) => Err(error),
+                                Some(error) => break Err(error),
                                 None => return Poll::Pending,
                             }
                         }
                     }
                 }
-            }
-            StateProj::Refused { error } => match error.take() {
-                Some(error) => Err(error),
-                None => return Poll::Pending,
-            },
-            StateProj::Done => return Poll::Pending,
+                StateProj::Unlinked { inner } => {
+                    let result = ready!(inner.poll(cx));
+                    break result.map_err(|e| Error::from_inner(e.into(), ErrorKind::Transport));
+                }
+                StateProj::Refused { error } => match error.take() {
+                    Some(error) => break Err(error),
+                    None => return Poll::Pending,
+                },
+                StateProj::Done => return Poll::Pending,
+            };
+            this.state.set(next);
         };
         // Dropping the inner future closes what is open, before the caller learns the result.
         this.state.set(State::Done);
@@ -104,7 +192,7 @@ where
     }
 }
 
-impl<F> fmt::Debug for CallFuture<F> {
+impl<S: Service<Req>, Req> fmt::Debug for CallFuture<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallFuture").finish_non_exhaustive()
     }

@@ -1,17 +1,23 @@
 use std::{
     fmt,
-    sync::Arc,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Waker},
     time::Duration,
 };
 
 use attempt_ledger_core::{AttemptId, CallId, Cause, Ordinal, Remote, Slot, Verdict};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use crate::{
     Attempt, AttemptState, Case, Error, ErrorKind,
-    attempt::AttemptInner,
+    attempt::{AttemptInner, Outcome},
     config::deadline,
+    link,
+    pace::Seat,
     sync::{Mutex, lock},
 };
 
@@ -20,15 +26,27 @@ use crate::{
 /// Also the summary of its attempts: found through [`Attempt::call`] on the final response or error,
 /// and final when the response's body has ended.
 #[derive(Clone)]
-pub struct Call(Arc<Inner>);
+pub struct Call(Arc<Shared>);
 
-struct Inner {
+pub(crate) struct Shared {
     id: CallId,
     case: Case,
     max_attempts: u32,
     budget: Duration,
     deadline: Instant,
+    /// What it was let through by, where its host is paced.
+    seat: OnceLock<Seat>,
+    /// A header may name it.
+    named: AtomicBool,
     state: Mutex<State>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if *self.named.get_mut() {
+            link::unlist(self.id);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -56,6 +74,8 @@ pub enum Cap {
     Attempts(u32),
     /// So much wall time had passed.
     Budget(Duration),
+    /// The host asked to wait so long, which is more than was left of the budget.
+    Wait(Duration),
 }
 
 impl fmt::Display for Cap {
@@ -63,6 +83,12 @@ impl fmt::Display for Cap {
         match self {
             Cap::Attempts(n) => write!(f, "the call reached its cap of {n} attempts"),
             Cap::Budget(d) => write!(f, "the call used up its budget of {d:?}"),
+            Cap::Wait(d) => {
+                write!(
+                    f,
+                    "the host asked to wait {d:?}, which is more than is left of the call's budget"
+                )
+            }
         }
     }
 }
@@ -91,7 +117,16 @@ pub(crate) enum Admission {
 impl Call {
     pub(crate) fn start(id: CallId, case: Case, max_attempts: u32, budget: Duration) -> Self {
         let deadline = deadline(Instant::now(), budget);
-        Call(Arc::new(Inner { id, case, max_attempts, budget, deadline, state: Mutex::default() }))
+        Call(Arc::new(Shared {
+            id,
+            case,
+            max_attempts,
+            budget,
+            deadline,
+            seat: OnceLock::new(),
+            named: AtomicBool::new(false),
+            state: Mutex::default(),
+        }))
     }
 
     /// Its id, as in the rows of its attempts.
@@ -289,8 +324,49 @@ impl Call {
         Some(error)
     }
 
+    /// Lets a header name it, until it is dropped.
+    pub(crate) fn name_in(&self, headers: &mut HeaderMap) {
+        self.0.named.store(true, Ordering::Relaxed);
+        link::name_in(headers, self);
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
+        Call(shared)
+    }
+
+    /// Its host lets it through.
+    pub(crate) fn seated(&self, seat: Seat) {
+        let _ = self.0.seat.set(seat);
+    }
+
+    /// For the pacer: how an attempt that was sent at `sent` ended.
+    pub(crate) fn attempt_ended(&self, sent: Instant, outcome: &Outcome) {
+        if let Some(seat) = self.0.seat.get() {
+            seat.ended(sent, outcome);
+        }
+    }
+
+    /// How long its host is to be left alone from now on.
+    pub(crate) fn host_wait(&self) -> Duration {
+        self.0.seat.get().map(Seat::wait).unwrap_or_default()
+    }
+
+    /// The error of a call whose host asks for more time than it has.
+    pub(crate) fn cannot_wait(&self, wait: Duration) -> Error {
+        let mut state = lock(&self.0.state);
+        state.is_ended = true;
+        self.capped(&state, Cap::Wait(wait))
+    }
+
     /// The layer above is done with this call, or was dropped.
     pub(crate) fn orphan(&self) {
+        if let Some(seat) = self.0.seat.get() {
+            seat.leave();
+        }
         let mut state = lock(&self.0.state);
         state.orphaned = true;
         state.waker = None;

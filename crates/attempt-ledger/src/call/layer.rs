@@ -4,16 +4,19 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{CallId, CaseId, Digest, RunId, Slot};
+use attempt_ledger_core::{CallId, CaseId, Digest, Role, RunId, Slot};
 use attempt_ledger_store::Ledger;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Call, CallFuture};
-use crate::{BoxError, CarryCase, Case, Error, ErrorKind};
+use crate::{BoxError, CarryCase, Case, Error, ErrorKind, Pacer, link::CURRENT};
 
 /// Stands above a retry layer: makes one [`Call`] of each request that carries a [`Case`], and holds
 /// the call's caps, whatever the retry policy does.
+///
+/// The service beneath is to be `Clone`, as tower's retry needs it too: a call that waits for its host
+/// takes an instance with it. One that is not (tower's hedge) goes beneath a buffer.
 ///
 /// ```
 /// use attempt_ledger::CallLayer;
@@ -28,16 +31,28 @@ pub struct CallLayer {
     budget: Duration,
     skip: Option<Ledger>,
     automatic: Option<RunId>,
+    pacer: Option<Pacer>,
+    by_header: bool,
+    allow_unlinked: bool,
 }
 
 impl Default for CallLayer {
     fn default() -> Self {
-        CallLayer { attempts: 3, budget: Duration::from_secs(900), skip: None, automatic: None }
+        CallLayer {
+            attempts: 3,
+            budget: Duration::from_secs(900),
+            skip: None,
+            automatic: None,
+            pacer: Some(Pacer::new()),
+            by_header: false,
+            allow_unlinked: false,
+        }
     }
 }
 
 impl CallLayer {
-    /// At most 3 attempts and 900 seconds a call; nothing is skipped.
+    /// At most 3 attempts and 900 seconds a call; nothing is skipped; hosts that throttle are waited
+    /// for.
     pub fn new() -> Self {
         Self::default()
     }
@@ -60,6 +75,37 @@ impl CallLayer {
     #[must_use]
     pub fn skip_finished(self, ledger: Ledger) -> Self {
         CallLayer { skip: Some(ledger), ..self }
+    }
+
+    /// Waits for hosts by this pacer, which several stacks may share. Each layer has one of its own
+    /// unless set. Waits count in the budget; a host that asks for more time than is left of it ends
+    /// the call at once, and no ordinal is spent on it.
+    #[must_use]
+    pub fn pacing(self, pacer: Pacer) -> Self {
+        CallLayer { pacer: Some(pacer), ..self }
+    }
+
+    /// Waits for no host before a call.
+    #[must_use]
+    pub fn no_pacing(self) -> Self {
+        CallLayer { pacer: None, ..self }
+    }
+
+    /// Names each call in a private header too, so that a [`LedgerLayer`](crate::LedgerLayer) of this
+    /// process finds it where a request's extensions are lost: beneath a policy that rebuilds
+    /// requests, or a layer that spawns them. The ledger layer takes the header off; without one
+    /// beneath, it would be sent.
+    #[must_use]
+    pub fn by_header(self, by_header: bool) -> Self {
+        CallLayer { by_header, ..self }
+    }
+
+    /// Lets requests without a case pass, for a
+    /// [`LedgerLayer::allow_unlinked`](crate::LedgerLayer::allow_unlinked) beneath. They are no calls:
+    /// no cap and no pacing holds for them.
+    #[must_use]
+    pub fn allow_unlinked(self, allow: bool) -> Self {
+        CallLayer { allow_unlinked: allow, ..self }
     }
 
     #[cfg(feature = "client")]
@@ -113,20 +159,23 @@ impl<S> CallService<S> {
 
 impl<S, Req> Service<Req> for CallService<S>
 where
-    S: Service<Req>,
+    S: Service<Req> + Clone,
     S::Error: Into<BoxError>,
     Req: CarryCase,
 {
     type Response = S::Response;
     type Error = Error;
-    type Future = CallFuture<S::Future>;
+    type Future = CallFuture<S, Req>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx).map_err(|e| Error::from_inner(e.into(), ErrorKind::NotReady))
     }
 
-    fn call(&mut self, mut request: Req) -> CallFuture<S::Future> {
+    fn call(&mut self, mut request: Req) -> CallFuture<S, Req> {
         let Some(case) = request.carried::<Case>().or_else(|| self.config.automatic_case()) else {
+            if self.config.allow_unlinked {
+                return CallFuture::unlinked(self.inner.call(request));
+            }
             return CallFuture::refused(Error::new(ErrorKind::Unlinked, None, None));
         };
         if let Some(ledger) = &self.config.skip
@@ -135,9 +184,31 @@ where
         {
             return CallFuture::refused(Error::new(ErrorKind::Finished(finished), None, None));
         }
+        let is_grader = case.slot.role == Role::Grader;
         let call = Call::start(new_id(), case, self.config.attempts, self.config.budget);
         request.carry(call.clone());
-        CallFuture::new(self.inner.call(request), call)
+        if self.config.by_header
+            && let Some(headers) = request.headers_mut()
+        {
+            call.name_in(headers);
+        }
+        let host = self.config.pacer.as_ref().zip(request.host());
+        match host.map(|(pacer, name)| pacer.host(name).enter(is_grader)) {
+            Some(Err(waiting)) => {
+                // What is ready now may be a place that others need meanwhile: it is given back.
+                let (fresh, later) = (self.inner.clone(), self.inner.clone());
+                self.inner = fresh;
+                CallFuture::waiting(later, request, call, waiting)
+            }
+            seat => {
+                if let Some(Ok(seat)) = seat {
+                    call.seated(seat);
+                }
+                // Some services send on `call`.
+                let inner = CURRENT.sync_scope(call.clone(), || self.inner.call(request));
+                CallFuture::running(inner, call)
+            }
+        }
     }
 }
 

@@ -7,6 +7,6 @@ mod interleavings;
 mod layer;
 
 pub use future::CallFuture;
-pub(crate) use handle::Admission;
+pub(crate) use handle::{Admission, Shared};
 pub use handle::{AttemptSummary, Call, Cap};
 pub use layer::{CallLayer, CallService, Finished};

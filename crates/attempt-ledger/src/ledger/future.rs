@@ -10,7 +10,7 @@ use std::{
 use attempt_ledger_core::{GateKind, decide_clock, decide_dropped_before_head, decide_transport};
 use attempt_ledger_store::{Ledger, Opening, StoreError};
 use attempt_ledger_wire::{TapOptions, Wire};
-use http::{Request, Response};
+use http::Response;
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
@@ -19,29 +19,30 @@ use tower_service::Service;
 use super::{
     body::ResponseBody,
     gate::ERROR_BODY_TIME,
-    layer::Config,
+    layer::{Config, LedgerLayer},
     live::{Live, Unsettled, Watch, is_success},
     settle::Settle,
 };
 use crate::{
-    Attempt, BoxError, Call, Error, ErrorKind, OnLedgerError,
+    Attempt, BoxError, Call, Error, ErrorKind, LedgerRequest, OnLedgerError,
     clock::{LazyTimer, Timers},
     evidence::classify,
+    link::Link,
 };
 
 /// Everything about an attempt that is not opened yet.
-pub(super) struct Start<S, ReqB> {
+pub(super) struct Start<S, Req> {
     pub(super) opening: Opening,
     pub(super) unsettled: Unsettled,
     pub(super) watch: Watch,
-    pub(super) outgoing: Outgoing<S, ReqB>,
+    pub(super) outgoing: Outgoing<S, Req>,
 }
 
 /// A request, and the service that is ready for it.
-pub(super) struct Outgoing<S, ReqB> {
+pub(super) struct Outgoing<S, Req> {
     pub(super) attempt: Attempt,
     pub(super) service: S,
-    pub(super) request: Request<ReqB>,
+    pub(super) request: Req,
     pub(super) wire: Wire,
     pub(super) stream_asked: Option<bool>,
 }
@@ -50,21 +51,25 @@ pin_project! {
     /// The future of a [`LedgerService`](super::LedgerService).
     ///
     /// Dropping it closes the attempt, if one was opened.
-    pub struct ResponseFuture<S, ReqB, ResB>
+    pub struct ResponseFuture<S, Req, ResB>
     where
-        S: Service<Request<ReqB>>,
+        S: Service<Req>,
     {
         #[pin]
-        state: State<S, ReqB, S::Future, ResB>,
+        state: State<S, Req, S::Future, ResB>,
         config: Arc<Config>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, ReqB, F, ResB> {
+    enum State<S, Req, F, ResB> {
+        // Nothing says yet what it belongs to.
+        Late {
+            start: Option<(LedgerLayer, S, Req)>,
+        },
         Opening {
-            start: Option<Start<S, ReqB>>,
+            start: Option<Start<S, Req>>,
             ledger: Ledger,
             timer: LazyTimer,
             since: Option<Instant>,
@@ -103,14 +108,20 @@ pin_project! {
     }
 }
 
-impl<S, ReqB, ResB> ResponseFuture<S, ReqB, ResB>
+impl<S, Req, ResB> ResponseFuture<S, Req, ResB>
 where
-    S: Service<Request<ReqB>>,
+    S: Service<Req>,
 {
-    pub(super) fn start(start: Start<S, ReqB>, ledger: Ledger, config: &Arc<Config>) -> Self {
+    pub(super) fn start(start: Start<S, Req>, ledger: Ledger, config: &Arc<Config>) -> Self {
         let state =
             State::Opening { start: Some(start), ledger, timer: LazyTimer::default(), since: None };
         ResponseFuture { state, config: config.clone() }
+    }
+
+    /// Looks once more what it belongs to when it is polled.
+    pub(super) fn late(layer: LedgerLayer, service: S, request: Req) -> Self {
+        let config = layer.config.clone();
+        ResponseFuture { state: State::Late { start: Some((layer, service, request)) }, config }
     }
 
     pub(super) fn refused(error: Error, config: &Arc<Config>) -> Self {
@@ -119,15 +130,21 @@ where
         ResponseFuture { state, config: config.clone() }
     }
 
+    fn unlinked() -> State<S, Req, S::Future, ResB> {
+        let error = Some(Error::new(ErrorKind::Unlinked, None, None));
+        State::RefusedSoon { error, timer: LazyTimer::default(), since: None }
+    }
+
     pub(super) fn stuck(config: &Arc<Config>) -> Self {
         ResponseFuture { state: State::Stuck, config: config.clone() }
     }
 }
 
-impl<S, ReqB, ResB> Future for ResponseFuture<S, ReqB, ResB>
+impl<S, Req, ResB> Future for ResponseFuture<S, Req, ResB>
 where
-    S: Service<Request<ReqB>, Response = Response<ResB>>,
+    S: Service<Req, Response = Response<ResB>>,
     S::Error: Into<BoxError>,
+    Req: LedgerRequest,
     ResB: Body + Unpin,
     ResB::Error: Into<BoxError>,
 {
@@ -138,6 +155,15 @@ where
         let config = &*this.config;
         loop {
             let next = match this.state.as_mut().project() {
+                StateProj::Late { start } => {
+                    let Some((layer, service, request)) = start.take() else {
+                        return Poll::Pending;
+                    };
+                    match Link::of_task().or_else(|| layer.without_link()) {
+                        Some(link) => layer.begin(service, request, link).state,
+                        None => Self::unlinked(),
+                    }
+                }
                 StateProj::Opening { start, ledger, timer, since } => {
                     let Some(waiting) = start.as_mut() else { return Poll::Pending };
                     waiting.unsettled.asked();
@@ -158,7 +184,7 @@ where
                             if let Some(ordinal) = ordinal {
                                 let _ = attempt.inner.ordinal.set(ordinal);
                             }
-                            config.unrecorded.append(ledger, &attempt.slot().run);
+                            config.unrecorded.append(ledger, attempt.slot().map(|slot| &slot.run));
                             if let Some(call) = attempt.call() {
                                 call.opened_attempt(&attempt);
                             }
@@ -269,13 +295,13 @@ enum Watched {
 }
 
 /// Calls the inner service: the row is as durable as it was promised to be.
-fn send<S, ReqB, ResB>(
-    outgoing: Outgoing<S, ReqB>,
+fn send<S, Req, ResB>(
+    outgoing: Outgoing<S, Req>,
     watched: Watched,
     config: &Config,
-) -> State<S, ReqB, S::Future, ResB>
+) -> State<S, Req, S::Future, ResB>
 where
-    S: Service<Request<ReqB>>,
+    S: Service<Req>,
 {
     let Outgoing { attempt, mut service, request, wire, stream_asked } = outgoing;
     let now = Instant::now();
@@ -317,7 +343,7 @@ fn budget_gone(attempt: Attempt) -> Error {
 
 /// The head arrived: decides by its status how much is held back.
 #[allow(clippy::too_many_arguments, reason = "the parts of one state becoming the next")]
-fn gate<S, ReqB, F, ResB>(
+fn gate<S, Req, F, ResB>(
     response: Response<ResB>,
     now: Instant,
     mut live: Option<Live>,
@@ -326,7 +352,7 @@ fn gate<S, ReqB, F, ResB>(
     wire: Wire,
     stream_asked: Option<bool>,
     config: &Arc<Config>,
-) -> State<S, ReqB, F, ResB>
+) -> State<S, Req, F, ResB>
 where
     ResB: Body + Unpin,
     ResB::Error: Into<BoxError>,
@@ -356,11 +382,11 @@ where
 }
 
 /// The attempt got no head: closes it, then hands up `error`.
-fn fail<S, ReqB, F, ResB>(
+fn fail<S, Req, F, ResB>(
     live: Option<Live>,
     decision: attempt_ledger_core::Decision,
     error: Error,
-) -> State<S, ReqB, F, ResB> {
+) -> State<S, Req, F, ResB> {
     match live {
         Some(live) => State::Failing { settle: live.close_headless(decision), error: Some(error) },
         None => State::Refused { error: Some(error) },
@@ -369,7 +395,7 @@ fn fail<S, ReqB, F, ResB>(
 
 /// Hands up `error`. One of the ledger, or of a cap, ends the whole call instead, past any policy:
 /// it must not be retried.
-fn over<S, ReqB, F, ResB>(error: Error) -> State<S, ReqB, F, ResB> {
+fn over<S, Req, F, ResB>(error: Error) -> State<S, Req, F, ResB> {
     let error = match error.call().cloned() {
         Some(call) if error.is_ledger() || error.is_capped() => match call.end(error) {
             Ok(()) => return State::Stuck,
@@ -385,9 +411,9 @@ fn is_outage(error: &StoreError) -> bool {
     !matches!(error, StoreError::OtherFixture(_) | StoreError::OrdinalsSpent(_))
 }
 
-impl<S, ReqB, ResB> fmt::Debug for ResponseFuture<S, ReqB, ResB>
+impl<S, Req, ResB> fmt::Debug for ResponseFuture<S, Req, ResB>
 where
-    S: Service<Request<ReqB>>,
+    S: Service<Req>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

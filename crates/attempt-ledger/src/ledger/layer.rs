@@ -1,17 +1,17 @@
 use std::{
     fmt,
     sync::{
-        Arc, LazyLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
-use attempt_ledger_core::{Cause, CheckInfo, Gates, Label, Role, RunId, Unrecorded};
+use attempt_ledger_core::{Cause, CheckInfo, Gates, Role, RunId, Unrecorded};
 use attempt_ledger_store::{Ack, Archive, Ledger, OpenRequest};
 use attempt_ledger_wire::{TapOptions, Wire};
-use http::{Request, Response};
+use http::Response;
 use http_body::Body;
 use tokio::{runtime::Handle, time::Instant};
 use tower_layer::Layer;
@@ -24,8 +24,10 @@ use super::{
     prepare::prepare,
 };
 use crate::{
-    Attempt, BoxError, Call, CarryCase, Case, Check, Clocks, Error, ErrorKind, Hops, OnLedgerError,
-    RequestBody, call::Admission, check::Checks,
+    Attempt, BoxError, Call, Check, Clocks, Error, ErrorKind, Hops, LedgerRequest, OnLedgerError,
+    call::Admission,
+    check::Checks,
+    link::{Link, To},
 };
 
 /// Stands beneath a retry layer: every request that passes is an attempt, opened in the ledger
@@ -34,7 +36,7 @@ use crate::{
 #[derive(Clone)]
 pub struct LedgerLayer {
     ledger: Ledger,
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
 }
 
 #[derive(Clone)]
@@ -48,6 +50,7 @@ pub(super) struct Config {
     pub(super) tap: TapOptions,
     pub(super) list_hops: bool,
     pub(super) checks: Checks,
+    pub(super) allow_unlinked: bool,
     pub(super) unrecorded: UnrecordedCount,
     pub(super) archive: Option<Archive>,
 }
@@ -65,6 +68,7 @@ impl LedgerLayer {
             tap: TapOptions::default(),
             list_hops: false,
             checks: Checks::default(),
+            allow_unlinked: false,
             unrecorded: UnrecordedCount::default(),
             archive: None,
         };
@@ -148,6 +152,14 @@ impl LedgerLayer {
         self.config.checks.infos()
     }
 
+    /// Records requests that carry no case as unlinked attempts: without a slot and an ordinal, never
+    /// graded, and counted in the report. Unless allowed they are refused, since a ledger that guessed
+    /// their ordinals would store a lie.
+    #[must_use]
+    pub fn allow_unlinked(self, allow: bool) -> Self {
+        self.with(|c| c.allow_unlinked = allow)
+    }
+
     pub(crate) fn limit_of_ack(&self) -> Duration {
         self.config.ack_limit
     }
@@ -201,29 +213,63 @@ impl<S> LedgerService<S> {
     }
 }
 
-impl<S, ReqB, ResB> Service<Request<ReqB>> for LedgerService<S>
+impl<S, Req, ResB> Service<Req> for LedgerService<S>
 where
-    S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    S: Service<Req, Response = Response<ResB>> + Clone,
     S::Error: Into<BoxError>,
-    ReqB: RequestBody,
+    Req: LedgerRequest,
     ResB: Body + Unpin,
     ResB::Error: Into<BoxError>,
 {
     type Response = Response<ResponseBody<ResB>>;
     type Error = Error;
-    type Future = ResponseFuture<S, ReqB, ResB>;
+    type Future = ResponseFuture<S, Req, ResB>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx).map_err(|e| Error::from_inner(e.into(), ErrorKind::NotReady))
     }
 
-    fn call(&mut self, mut request: Request<ReqB>) -> Self::Future {
-        let config = &self.layer.config;
-        let call = request.extensions_mut().remove::<Call>();
-        let carried = if call.is_none() { request.carried::<Case>() } else { None };
-        let Some(case) = call.as_ref().map(Call::case).or(carried.as_ref()) else {
-            return ResponseFuture::refused(Error::new(ErrorKind::Unlinked, None, None), config);
+    fn call(&mut self, mut request: Req) -> Self::Future {
+        let clone = self.inner.clone();
+        let service = std::mem::replace(&mut self.inner, clone);
+        match Link::of(&mut request).or_else(Link::of_task) {
+            Some(link) => self.layer.begin(service, request, link),
+            // Whoever polls may be within a call although whoever calls is not: a buffer's worker.
+            None => ResponseFuture::late(self.layer.clone(), service, request),
+        }
+    }
+}
+
+impl LedgerLayer {
+    /// What becomes of a request for which nothing was found that it belongs to.
+    pub(super) fn without_link(&self) -> Option<Link> {
+        self.config.allow_unlinked.then(Link::none)
+    }
+
+    /// An attempt of what `link` says.
+    pub(super) fn begin<S, Req, ResB>(
+        &self,
+        service: S,
+        mut request: Req,
+        link: Link,
+    ) -> ResponseFuture<S, Req, ResB>
+    where
+        S: Service<Req>,
+        Req: LedgerRequest,
+    {
+        let config = &self.config;
+        let refuse = |kind| ResponseFuture::refused(Error::new(kind, None, None), config);
+        let (call, named) = match link.to {
+            To::Call(call) => (Some(call), None),
+            To::Case(case) => (None, Some(case)),
+            To::Nothing => (None, None),
         };
+        let case = call.as_ref().map(Call::case).or(named.as_ref());
+        // It would be promised to the decision table, and not kept.
+        let key = case.and_then(|case| case.key.as_ref());
+        if key.is_some() && request.headers_mut().is_none() {
+            return refuse(ErrorKind::KeyNotSent);
+        }
         let now = Instant::now();
         let cause = match call.as_ref().map(|call| call.admit(now)) {
             None => Cause::Unknown,
@@ -232,59 +278,55 @@ where
             Some(Admission::Over) => {
                 // Nobody is above to be told; whoever still retries is.
                 let made = call.as_ref().map_or(0, Call::opened);
-                let cap = Error::new(ErrorKind::Capped(crate::Cap::Attempts(made)), None, None);
-                return ResponseFuture::refused(cap, config);
+                return refuse(ErrorKind::Capped(crate::Cap::Attempts(made)));
             }
         };
         let unsettled = Unsettled::admitted(call.clone());
-        // A grader's own calls are not graded, else it would grade itself for ever.
-        let hook =
-            request.extensions_mut().remove::<Hook>().filter(|_| case.slot.role == Role::Subject);
+        // A grader's own calls are not graded, else it would grade itself for ever; what has no slot
+        // has no score.
+        let subject = case.is_some_and(|case| case.slot.role == Role::Subject);
+        let hook = request.take::<Hook>().filter(|_| subject);
         // A grade runs in a task of its own, and an answer is kept in one; without a runtime neither is.
         let wanted = hook.is_some() || config.archive.is_some();
         let runtime = wanted.then(|| Handle::try_current().ok()).flatten();
-        let prepared = prepare(&request, config.wire, case.slot.epoch);
-        let effect = case.effect.unwrap_or(prepared.facts.effect);
+        let epoch = case.map_or(1, |case| case.slot.epoch);
+        let prepared = prepare(&request, config.wire, epoch);
+        let effect = case.and_then(|case| case.effect).unwrap_or(prepared.facts.effect);
         let budget_left = call.as_ref().map(|call| call.budget_left_at(now));
 
-        let mut open = OpenRequest::new(&case.slot);
-        open.cause = cause;
+        let mut open = case.map_or_else(OpenRequest::unlinked, |case| OpenRequest::new(&case.slot));
+        open.cause = request.carried::<Cause>().unwrap_or(cause);
         open.call = call.as_ref().map(Call::id);
-        open.fixture = case.fixture;
+        open.fixture = case.and_then(|case| case.fixture);
         open.fingerprint = prepared.fingerprint;
         open.model = prepared.facts.model.clone();
         open.wire = prepared.wire.label();
         open.effect = effect;
         open.host = prepared.host;
-        open.carrier = EXTENSIONS.clone();
+        open.carrier = (**link.carrier).clone();
         open.limits = config.clocks.limits(budget_left);
 
-        if let Some((name, value)) = &case.key {
-            request.headers_mut().insert(name, value.clone());
+        if let (Some((name, value)), Some(headers)) = (key, request.headers_mut()) {
+            headers.insert(name, value.clone());
         }
         let hops = config.list_hops.then(Hops::default);
         if let Some(hops) = &hops {
-            request.extensions_mut().insert(hops.clone());
+            request.carry(hops.clone());
         }
-        let opening = self.layer.ledger.open(open);
-        let slot = case.slot.clone();
+        let opening = self.ledger.open(open);
+        let slot = case.map(|case| case.slot.clone());
         let attempt = Attempt::new(opening.attempt(), slot, effect, call);
-        let clone = self.inner.clone();
-        let service = std::mem::replace(&mut self.inner, clone);
         let watch = Watch { hook, runtime, hops, sent: prepared.sent, secrets: prepared.secrets };
         let wire = prepared.wire;
         let stream_asked = prepared.facts.stream;
         let outgoing = Outgoing { attempt, service, request, wire, stream_asked };
         ResponseFuture::start(
             Start { opening, unsettled, watch, outgoing },
-            self.layer.ledger.clone(),
+            self.ledger.clone(),
             config,
         )
     }
 }
-
-/// Interned: a label is shared text, and this one is the same in every row.
-static EXTENSIONS: LazyLock<Label> = LazyLock::new(|| Label::new("extensions"));
 
 /// Attempts that went on unrecorded and whose number is not appended yet.
 #[derive(Clone, Debug, Default)]
@@ -311,13 +353,13 @@ impl UnrecordedCount {
     }
 
     /// Appends what was counted, now that the store accepts rows again.
-    pub(super) fn append(&self, ledger: &Ledger, run: &RunId) {
+    pub(super) fn append(&self, ledger: &Ledger, run: Option<&RunId>) {
         if self.0.load(Ordering::Relaxed) == 0 {
             return;
         }
         let count = self.0.swap(0, Ordering::Relaxed);
         if count > 0 {
-            self.watch(ledger.unrecorded(Unrecorded { run: Some(run.clone()), count }), count);
+            self.watch(ledger.unrecorded(Unrecorded { run: run.cloned(), count }), count);
         }
     }
 }

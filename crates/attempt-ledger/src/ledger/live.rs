@@ -143,7 +143,7 @@ impl Live {
         headers: &http::HeaderMap,
         mut options: TapOptions,
     ) {
-        let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
+        let first = self.is_first();
         let graded = self.watch.hook.as_ref().is_some_and(|h| h.0.may_want(first));
         let kept = self.watch.runtime.is_some() && (graded || self.is_archived());
         options.keep_content = kept || self.is_checked();
@@ -153,7 +153,15 @@ impl Live {
     }
 
     fn is_checked(&self) -> bool {
-        !self.config.checks.is_empty() && self.attempt.slot().role == Role::Subject
+        !self.config.checks.is_empty() && self.is_subject()
+    }
+
+    fn is_subject(&self) -> bool {
+        self.attempt.slot().is_some_and(|slot| slot.role == Role::Subject)
+    }
+
+    fn is_first(&self) -> bool {
+        self.attempt.ordinal().is_none_or(Ordinal::is_first)
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -251,7 +259,7 @@ impl Live {
 
     /// Whether its answer is to be kept: a grader's own calls are not.
     fn is_archived(&self) -> bool {
-        self.config.archive.is_some() && self.attempt.slot().role == Role::Subject
+        self.config.archive.is_some() && self.is_subject()
     }
 
     fn decide(&mut self, end: &BodyEnd) -> Decision {
@@ -273,7 +281,7 @@ impl Live {
             return (Ack::ready(Err(StoreError::AlreadyClosed(self.attempt.id()))), None, None);
         };
         let (closed, content) = self.closed(decision);
-        self.attempt.set_closed(&closed);
+        self.attempt.set_closed(&closed, self.started);
         let (verdict, answer) = (closed.verdict, closed.answer_sha256);
         let ack = right.close(closed);
         let archive = self.config.archive.as_ref().filter(|_| self.is_archived());
@@ -283,7 +291,7 @@ impl Live {
             }
             _ => None,
         };
-        let first = self.attempt.ordinal().is_none_or(Ordinal::is_first);
+        let first = self.is_first();
         let job = match (self.watch.hook.take(), self.watch.runtime.take(), content, answer) {
             (Some(hook), Some(runtime), Some(content), Some(answer))
                 if verdict.is_content() && hook.0.wants(verdict, first) =>
@@ -337,9 +345,9 @@ impl Live {
         }
         if closed.verdict == Verdict::Ok
             && self.is_checked()
-            && let Some(content) = &content
+            && let (Some(content), Some(slot)) = (&content, self.attempt.slot())
         {
-            let input = CheckInput::new(content, self.attempt.slot());
+            let input = CheckInput::new(content, slot);
             closed.verdict = self.config.checks.decide(&input, &mut closed.detail);
         }
         (closed, content)

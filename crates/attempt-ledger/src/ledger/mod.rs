@@ -15,4 +15,4 @@ pub use future::ResponseFuture;
 pub(crate) use gate::{DEFAULT_GATES, WHOLE_BOUND};
 pub use layer::{LedgerLayer, LedgerService};
 pub(crate) use live::{GradeHook, GradeJob, Hook};
-pub(crate) use prepare::fingerprint_of;
+pub(crate) use prepare::{fingerprint_of, host_of};

@@ -154,8 +154,9 @@ async fn grade<G: Grader>(
         job.attempt.tell(true);
     }
     let GradeJob { attempt, mut right, content, verdict, answer, ack_limit, .. } = job;
-    let input =
-        GradeInput::new(content, verdict, attempt.slot().clone(), attempt.id(), attempt.ordinal());
+    // Of no slot, it would be refused.
+    let Some(slot) = attempt.slot().cloned() else { return };
+    let input = GradeInput::new(content, verdict, slot, attempt.id(), attempt.ordinal());
     let grade = match judge(&*grader, info, limit, input, answer).await {
         Judged::Grade(grade) => grade,
         Judged::Refused(refused) => {
