@@ -8,6 +8,7 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValu
 use tracing::level_filters::LevelFilter;
 
 use crate::{
+    checks::{self, CheckArg},
     duration,
     graders::{self, GraderArg},
     out::Color,
@@ -144,7 +145,7 @@ CASES.jsonl has one JSON object a line:
   id        the name of the case, once in a file
   prompt    the user's message; or else
   messages  the list of messages of a conversation
-  expected  the text that --grader compares with (optional)
+  expected  what --grader compares with (optional)
   params    fields of the request, such as {\"temperature\": 0} (optional)
   fixture   any JSON that the case is pinned to (optional; the line without its id unless given)
 
@@ -257,6 +258,9 @@ pub(crate) struct Run {
     /// Grades answers; see --help for the graders.
     #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
     pub(crate) grader: Option<GraderArg>,
+    /// Makes an answer that fails it `off_target`; see --help for the checks.
+    #[arg(long, value_name = "CHECK", long_help = checks::HELP)]
+    pub(crate) check: Vec<CheckArg>,
     /// The environment variable that holds the API key, sent as a bearer token.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) api_key_env: Option<String>,

@@ -32,7 +32,8 @@ const AT_ONCE: usize = 8;
 
 pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> {
     let cases = read_cases(args)?;
-    let grader = args.grader.build();
+    let known = cases.as_deref().map(expected).unwrap_or_default();
+    let grader = args.grader.build(&known)?;
     // Read first: where there is nothing to do, nothing is written, not even that it was opened.
     let folded = ledger::read(&args.dir)?.told();
     let run = chosen(args, &folded)?;
@@ -53,7 +54,7 @@ pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> 
     let grader = match &cases {
         Some(cases) => {
             settings::same_fixtures(&folded, &run, cases, &ledger)?;
-            grader.expecting(&expected(cases), &ledger)
+            grader.pinned(&known, &ledger)
         }
         None => grader,
     };

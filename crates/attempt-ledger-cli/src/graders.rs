@@ -1,13 +1,23 @@
-//! What `--grader` names: read from the command line, and made into what grades.
+//! What `--grader` and `--check` name: read from the command line, and made into what judges.
 //!
-//! A grader's version says all that shapes its grades, the expected answers among it: with others it
-//! is another grader, and a run with it another run.
+//! A grader's version says all that shapes its grades: its setting, the content of its file, and the
+//! expected answers. With others it is another grader, and a run with it another run.
 
-use std::{collections::HashMap, fmt, str::FromStr};
+use std::{
+    collections::HashMap,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-use attempt_ledger::{BoxError, Contains, Exact, GradeInput, Graded, Grader};
+use attempt_ledger::{
+    BoxError, BoxGrader, CommandGrader, Contains, Exact, GradeInput, Graded, Grader, NumberGrader,
+    RegexGrader, RuleError, SchemaGrader,
+};
 use attempt_ledger_core::{CaseId, Digest, GraderInfo};
 use attempt_ledger_store::Ledger;
+
+use crate::failure::Failure;
 
 /// One `--grader`.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,36 +26,67 @@ pub(crate) enum GraderArg {
     Exact,
     /// Text that contains what is expected.
     Contains,
+    /// Text in which a pattern is found: this one, or the case's own.
+    Regex(Option<String>),
+    /// The expected number, so far off at most.
+    Number(f64),
+    /// JSON of the schema in this file.
+    Schema(PathBuf),
+    /// What a line of the shell prints.
+    Command(String),
 }
 
 /// What `--help` says of each.
 pub(crate) const HELP: &str = "\
-Grades answers. GRADER is one of
-  exact     1 when the answer is the case's \"expected\", but for white space at its ends; else 0
-  contains  1 when the answer contains the case's \"expected\"; else 0";
+Grades answers, ordinal one's for the score. GRADER is one of
+  exact             1 when the answer is the case's \"expected\", but for white space at its ends
+  contains          1 when the answer contains the case's \"expected\"
+  regex             1 when the case's \"expected\" is a pattern that is found in the answer
+  regex:PATTERN     1 when this pattern is found in the answer; ^ and $ are the ends of the text
+  number            1 when the last number of the answer is that of the case's \"expected\"
+  number:TOLERANCE  the same, when it is so far off at most
+  json-schema:FILE  1 when the answer is JSON of the schema in FILE; nothing else is fetched
+  command:LINE      the number, from 0 to 1, that this line of the shell prints; it is given one
+                    JSON object on its standard input: run, case, epoch, step, ordinal, verdict,
+                    text, tool_calls, refusal, finish_reason, and expected where the case has it;
+                    another exit code than 0 leaves the attempt without a grade
+and else 0. Where \"expected\" is needed every case has to have it, or nothing is sent.";
+
+const NAMES: &str =
+    "they are exact, contains, regex, number, json-schema:FILE, command:LINE; see --help";
 
 impl FromStr for GraderArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, setting) = match text.split_once(':') {
-            Some((name, setting)) => (name, Some(setting)),
-            None => (text, None),
-        };
+        let (name, setting) = split(text);
+        let needs = |what: &str| format!("{name} needs a setting: {name}:{what}");
         match (name, setting) {
             ("exact", None) => Ok(GraderArg::Exact),
             ("contains", None) => Ok(GraderArg::Contains),
-            ("exact" | "contains", Some(_)) => Err(format!("{name} has no setting; leave it bare")),
-            _ => Err("is no grader; they are exact, contains".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for GraderArg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GraderArg::Exact => f.write_str("exact"),
-            GraderArg::Contains => f.write_str("contains"),
+            ("exact" | "contains", Some(_)) => {
+                Err(format!("{name} has no setting; it compares with each case's \"expected\""))
+            }
+            ("regex", None) => Ok(GraderArg::Regex(None)),
+            ("regex", Some("")) => Err("regex: has no pattern behind the colon".to_owned()),
+            ("regex", Some(pattern)) => {
+                RegexGrader::new(pattern).map_err(|error| told(&error))?;
+                Ok(GraderArg::Regex(Some(pattern.to_owned())))
+            }
+            ("number", None) => Ok(GraderArg::Number(0.0)),
+            ("number", Some(tolerance)) => tolerance
+                .parse()
+                .ok()
+                .filter(|wide: &f64| wide.is_finite() && *wide >= 0.0)
+                .map(GraderArg::Number)
+                .ok_or_else(|| "the tolerance is no number, 0 or more".to_owned()),
+            ("json-schema", Some(file)) if !file.is_empty() => Ok(GraderArg::Schema(file.into())),
+            ("json-schema", _) => Err(needs("FILE")),
+            ("command", Some(line)) if !line.trim().is_empty() => {
+                Ok(GraderArg::Command(line.to_owned()))
+            }
+            ("command", _) => Err(needs("LINE")),
+            _ => Err(format!("is no grader; {NAMES}")),
         }
     }
 }
@@ -53,22 +94,36 @@ impl fmt::Display for GraderArg {
 impl GraderArg {
     /// Whether every case needs an expected answer for it.
     pub(crate) fn needs_expected(&self) -> bool {
-        match self {
-            GraderArg::Exact | GraderArg::Contains => true,
-        }
+        matches!(
+            self,
+            GraderArg::Exact | GraderArg::Contains | GraderArg::Regex(None) | GraderArg::Number(_)
+        )
     }
 
-    /// The grader, without anything to compare with yet.
-    pub(crate) fn build(&self) -> AnyGrader {
-        let kind = match self {
-            GraderArg::Exact => Kind::Exact(Exact::default()),
-            GraderArg::Contains => Kind::Contains(Contains::default()),
+    /// The grader, with the expected answer of each case that has one.
+    pub(crate) fn build(&self, expected: &HashMap<CaseId, String>) -> Result<AnyGrader, Failure> {
+        let wrong = |error: RuleError| Failure::usage("--grader").because(error);
+        let all = || expected.clone();
+        let grader = match self {
+            GraderArg::Exact => BoxGrader::new(Exact::new(all())),
+            GraderArg::Contains => BoxGrader::new(Contains::new(all())),
+            GraderArg::Regex(None) => BoxGrader::new(RegexGrader::by_case(all()).map_err(wrong)?),
+            GraderArg::Regex(Some(pattern)) => {
+                BoxGrader::new(RegexGrader::new(pattern).map_err(wrong)?)
+            }
+            GraderArg::Number(tolerance) => {
+                let grader = NumberGrader::from_text(all()).map_err(wrong)?;
+                BoxGrader::new(grader.tolerance(*tolerance).map_err(wrong)?)
+            }
+            GraderArg::Schema(path) => {
+                let schema = schema(path)?;
+                BoxGrader::new(SchemaGrader::new(&schema).map_err(|error| in_file(path, error))?)
+            }
+            GraderArg::Command(line) => BoxGrader::new(CommandGrader::shell(line).expected(all())),
         };
-        let info = match &kind {
-            Kind::Exact(grader) => grader.info(),
-            Kind::Contains(grader) => grader.info(),
-        };
-        AnyGrader { info, kind, compares: self.needs_expected() }
+        let compares = self.needs_expected()
+            || (matches!(self, GraderArg::Command(_)) && !expected.is_empty());
+        Ok(AnyGrader { info: grader.info(), grader, compares })
     }
 }
 
@@ -76,29 +131,18 @@ impl GraderArg {
 #[derive(Clone, Debug)]
 pub(crate) struct AnyGrader {
     info: GraderInfo,
-    kind: Kind,
+    grader: BoxGrader,
     compares: bool,
 }
 
-#[derive(Clone, Debug)]
-enum Kind {
-    Exact(Exact),
-    Contains(Contains),
-}
-
 impl AnyGrader {
-    /// With the expected answer of each case, which its version then says the digest of.
-    pub(crate) fn expecting(self, expected: &HashMap<CaseId, String>, ledger: &Ledger) -> Self {
+    /// The same, with the digest of the expected answers in its version, as the ledger records it.
+    pub(crate) fn pinned(self, expected: &HashMap<CaseId, String>, ledger: &Ledger) -> Self {
         if !self.compares {
             return self;
         }
-        let pairs = expected.iter().map(|(case, text)| (case, Some(&**text)));
-        let info = pinned(self.info, pairs, ledger);
-        let kind = match self.kind {
-            Kind::Exact(_) => Kind::Exact(Exact::new(expected.clone())),
-            Kind::Contains(_) => Kind::Contains(Contains::new(expected.clone())),
-        };
-        AnyGrader { info, kind, ..self }
+        let pairs = expected.iter().map(|(case, text)| (case, &**text));
+        AnyGrader { info: pinned(self.info, pairs, ledger), ..self }
     }
 }
 
@@ -108,17 +152,14 @@ impl Grader for AnyGrader {
     }
 
     async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
-        match &self.kind {
-            Kind::Exact(grader) => grader.grade(input).await,
-            Kind::Contains(grader) => grader.grade(input).await,
-        }
+        self.grader.grade(input).await
     }
 }
 
 /// The grader with eight hexadecimal digits of the expected answers' digest in its version.
 pub(crate) fn pinned<'a>(
     info: GraderInfo,
-    expected: impl IntoIterator<Item = (&'a CaseId, Option<&'a str>)>,
+    expected: impl IntoIterator<Item = (&'a CaseId, &'a str)>,
     ledger: &Ledger,
 ) -> GraderInfo {
     let all = expected.into_iter().map(|(case, text)| serde_json::json!([case, text]).to_string());
@@ -137,28 +178,119 @@ pub(crate) fn plain(info: &GraderInfo) -> GraderInfo {
     GraderInfo { version: version.to_owned(), ..info.clone() }
 }
 
+/// A name, and what stands behind its colon.
+pub(crate) fn split(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(':') {
+        Some((name, setting)) => (name, Some(setting)),
+        None => (text, None),
+    }
+}
+
+/// An error with all that it comes from, on one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text.push_str(&format!(": {error}"));
+        next = error.source();
+    }
+    text
+}
+
+/// Reads a JSON Schema.
+pub(crate) fn schema(path: &Path) -> Result<serde_json::Value, Failure> {
+    /// No schema is larger.
+    const MOST: u64 = 16 << 20;
+    let unreadable =
+        |error| Failure::usage(format_args!("{} could not be read", path.display())).because(error);
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, MOST + 1), &mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > MOST {
+        return Err(Failure::usage(format_args!("{} has more than 16 MiB", path.display())));
+    }
+    serde_json::from_slice(&text).map_err(|error| {
+        Failure::usage(format_args!("{} is no JSON", path.display())).because(error)
+    })
+}
+
+/// A schema of a file that is none.
+pub(crate) fn in_file(path: &Path, error: impl std::error::Error) -> Failure {
+    Failure::usage(format_args!("{} is no JSON Schema that can be used", path.display()))
+        .because(error)
+}
+
+impl fmt::Display for GraderArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GraderArg::Exact => f.write_str("exact"),
+            GraderArg::Contains => f.write_str("contains"),
+            GraderArg::Regex(None) => f.write_str("regex"),
+            GraderArg::Regex(Some(pattern)) => write!(f, "regex:{pattern}"),
+            GraderArg::Number(tolerance) => write!(f, "number:{tolerance}"),
+            GraderArg::Schema(path) => write!(f, "json-schema:{}", path.display()),
+            GraderArg::Command(line) => write!(f, "command:{line}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn graders_are_read_by_name() {
-        for text in ["exact", "contains"] {
+    fn graders_are_read_by_name_and_setting() {
+        for text in [
+            "exact",
+            "contains",
+            "regex",
+            "regex:^a:b$",
+            "number:0.5",
+            "json-schema:a:b",
+            "command:a | b",
+        ] {
             assert_eq!(text.parse::<GraderArg>().map(|arg| arg.to_string()).as_deref(), Ok(text));
         }
-        for bad in ["", "best", "exact:", "contains:x", "Exact"] {
+        assert_eq!("number".parse(), Ok(GraderArg::Number(0.0)));
+        for bad in [
+            "",
+            "best",
+            "exact:",
+            "contains:x",
+            "Exact",
+            "regex:",
+            "regex:(",
+            "number:",
+            "number:-1",
+            "number:NaN",
+            "number:inf",
+            "json-schema",
+            "json-schema:",
+            "command",
+            "command: ",
+        ] {
             assert!(bad.parse::<GraderArg>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn the_version_says_what_is_compared_with() {
-        let with = |text: &str| {
+    fn the_version_says_what_shapes_the_grades() {
+        let version = |arg: &str, text: &str| {
             let expected = HashMap::from([(CaseId::new("a").expect("an id"), text.to_owned())]);
-            GraderArg::Exact.build().expecting(&expected, &Ledger::memory()).info()
+            let arg: GraderArg = arg.parse().expect("a grader");
+            let grader = arg.build(&expected).unwrap_or_else(|failure| panic!("{failure:?}"));
+            grader.pinned(&expected, &Ledger::memory()).info().version
         };
-        assert_eq!(with("x"), with("x"));
-        assert_ne!(with("x"), with("y"));
-        assert_eq!(plain(&with("x")), GraderArg::Exact.build().info());
+        for arg in ["exact", "contains", "regex", "number", "command:x"] {
+            assert_eq!(version(arg, "1"), version(arg, "1"), "{arg}");
+            assert_ne!(version(arg, "1"), version(arg, "2"), "{arg}");
+        }
+        assert_eq!(version("regex:x", "1"), version("regex:x", "2"));
+        for (one, other) in
+            [("regex:x", "regex:y"), ("number:1", "number:2"), ("command:x", "command:y")]
+        {
+            assert_ne!(version(one, "1"), version(other, "1"));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod args;
+mod checks;
 mod classify;
 mod config;
 mod demo;

@@ -74,6 +74,13 @@ fn arguments(
         Some(Effect::Writes) => add("effect", "writes".into()),
         Some(Effect::Idempotent(_)) => return Err(not_by_run(&event.run)),
     }
+    if !event.checks.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "run {} has checks, whose settings are not in the ledger",
+            event.run
+        ))
+        .hint("give them again: `attempt-ledger run --fresh --check ...`"));
+    }
     let of_run = folded.planned.iter().filter(|slot| slot.run == event.run);
     let epochs = of_run.filter(|slot| slot.role == Role::Subject).map(|slot| slot.epoch).max();
     add("epochs", epochs.unwrap_or(1).to_string().into());

@@ -9,8 +9,10 @@ mod target;
 
 use std::{collections::HashMap, io, time::Duration};
 
-use attempt_ledger::{ClientBuilder, ClientError, Grader as _, LedgerRetry, ScoreLayer, client};
-use attempt_ledger_core::{CaseId, Ordinal, RunId, Verdict};
+use attempt_ledger::{
+    Check, ClientBuilder, ClientError, Grader as _, LedgerRetry, ScoreLayer, client,
+};
+use attempt_ledger_core::{CaseId, CheckInfo, Ordinal, RunId, Verdict};
 use attempt_ledger_report::Running;
 use attempt_ledger_store::{Archive, Ledger, file::FileOptions};
 use http::header;
@@ -19,6 +21,7 @@ use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
     archive, args,
+    checks::{self, AnyCheck},
     duration::shown,
     failure::{Exit, Failure},
     graders::{AnyGrader, GraderArg},
@@ -51,20 +54,23 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     };
     let cases = cases::read(&args.cases, &common)?;
     let part = plan::part(args, &cases)?;
-    let grader = args.grader.as_ref().map(GraderArg::build);
+    let expected = expected(&cases);
+    let grader = args.grader.as_ref().map(|arg| arg.build(&expected)).transpose()?;
+    let checks = checks::build(&args.check)?;
+    let check_infos: Vec<CheckInfo> = checks.iter().map(Check::info).collect();
     let info = grader.as_ref().map(AnyGrader::info);
 
     // Outlives the ledger, so that Ctrl-C is heard while that is closed.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(no_runtime)?;
     let ledger = ledger::open_with(FileOptions::new(&args.ledger).keyed(args.keyed))?;
-    let name = target::run_name(&uri, &args.model, info.as_ref(), &cases, &ledger);
+    let name = target::run_name(&uri, &args.model, info.as_ref(), &check_infos, &cases, &ledger);
     let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
-    let grader = grader.map(|grader| grader.expecting(&expected(&cases), &ledger));
+    let grader = grader.map(|grader| grader.pinned(&expected, &ledger));
     let info = grader.as_ref().map(AnyGrader::info);
     let range = info.as_ref().map_or([0.0, 1.0], |info| [info.low, info.high]);
-    let event = settings::event(args, run.clone(), &ledger, info, &uri, &params)?;
+    let event = settings::event(args, run.clone(), &ledger, (info, check_infos), &uri, &params)?;
     settings::same_target(&folded, &event, &cases, &ledger)?;
     settings::same_fixtures(&folded, &run, &cases, &ledger)?;
     if let Some(earlier) = &args.repeats {
@@ -73,7 +79,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     }
 
     let archive = args.archive.then(|| archive::begin(&args.ledger)).transpose()?;
-    let mut builder = builder(args, &ledger, grader);
+    let mut builder = builder(args, &ledger, grader, checks);
     if let Some(archive) = &archive {
         builder = builder.archive(archive.clone());
     }
@@ -156,12 +162,19 @@ pub(crate) fn expected(cases: &[Case]) -> HashMap<CaseId, String> {
     pairs.flatten().collect()
 }
 
-fn builder(args: &args::Run, ledger: &Ledger, grader: Option<AnyGrader>) -> ClientBuilder {
+fn builder(
+    args: &args::Run,
+    ledger: &Ledger,
+    grader: Option<AnyGrader>,
+    checks: Vec<AnyCheck>,
+) -> ClientBuilder {
     let score = match grader {
         None => ScoreLayer::none(),
         Some(grader) => ScoreLayer::configure(grader).diagnostics(true).build(),
     };
-    client(ledger.clone())
+    checks
+        .into_iter()
+        .fold(client(ledger.clone()), ClientBuilder::check)
         .clocks(settings::clocks(args))
         .gates(settings::GATES)
         .attempts(args.attempts)

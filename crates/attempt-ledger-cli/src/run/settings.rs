@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use attempt_ledger::{Clocks, GateKind, Gates};
 use attempt_ledger_core::{
-    CaseId, Folded, GraderInfo, Limits, Planned, PlannedSlot, RetrySettings, RunEvent, RunId,
-    RunTarget, Slot, Verdict,
+    CaseId, CheckInfo, Folded, GraderInfo, Limits, Planned, PlannedSlot, RetrySettings, RunEvent,
+    RunId, RunTarget, Slot, Verdict,
 };
 use attempt_ledger_store::Ledger;
 use http::Uri;
@@ -39,7 +39,7 @@ pub(super) fn event(
     args: &args::Run,
     run: RunId,
     ledger: &Ledger,
-    grader: Option<GraderInfo>,
+    (grader, checks): (Option<GraderInfo>, Vec<CheckInfo>),
     uri: &Uri,
     params: &Params,
 ) -> Result<RunEvent, Failure> {
@@ -59,7 +59,7 @@ pub(super) fn event(
             effect: args.effect.map(Into::into),
         },
         graders: grader.into_iter().collect(),
-        checks: Vec::new(),
+        checks,
         target: Some(RunTarget {
             url: uri.to_string(),
             model: args.model.clone(),
@@ -134,6 +134,14 @@ pub(super) fn same_target(
         };
         others.push(format!("{what} ({}, not {})", names(&before.graders), names(&event.graders)));
     }
+    if before.checks != event.checks {
+        let names = |checks: &[CheckInfo]| match checks {
+            [] => "none".to_owned(),
+            all => all.iter().map(|check| &*check.name).collect::<Vec<_>>().join(", "),
+        };
+        let (before, now) = (names(&before.checks), names(&event.checks));
+        others.push(format!("set of checks ({before}, not {now})"));
+    }
     if others.is_empty() {
         return Ok(());
     }
@@ -153,7 +161,7 @@ fn same_answers(folded: &Folded, event: &RunEvent, cases: &[Case], ledger: &Ledg
     let is_known =
         |case: &&Case| folded.planned.contains(&Slot::new(event.run.clone(), case.id.clone()));
     let known: Vec<&Case> = cases.iter().filter(is_known).collect();
-    let pairs = || known.iter().map(|case| (&case.id, case.expected.as_deref()));
+    let pairs = || known.iter().filter_map(|case| Some((&case.id, case.expected.as_deref()?)));
     let of_known = event.graders.iter().map(|info| match info.version.contains('+') {
         true => pinned(plain(info), pairs(), ledger),
         false => info.clone(),

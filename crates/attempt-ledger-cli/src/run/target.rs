@@ -80,6 +80,7 @@ pub(super) fn run_name(
     uri: &Uri,
     model: &str,
     grader: Option<&attempt_ledger_core::GraderInfo>,
+    checks: &[attempt_ledger_core::CheckInfo],
     cases: &[super::cases::Case],
     ledger: &Ledger,
 ) -> String {
@@ -93,7 +94,10 @@ pub(super) fn run_name(
         .collect();
     // The order of the lines shapes nothing.
     all.sort_unstable();
-    let head = serde_json::json!([uri.to_string(), model, grader]).to_string();
+    let head = match checks {
+        [] => serde_json::json!([uri.to_string(), model, grader]),
+        checks => serde_json::json!([uri.to_string(), model, grader, checks]),
+    };
     let text = format!("attempt-ledger run 1\n{head}\n{}", all.join("\n"));
     format!("run-{}", ledger.recorded(Digest::of(text.as_bytes())).short())
 }
