@@ -359,3 +359,36 @@ async fn a_limit_beneath_does_not_lock_out_those_that_retry() {
     }
     assert!(started.elapsed() < s(60), "{:?}", started.elapsed());
 }
+
+/// With a quota that is used up nothing but throttles comes: the calls end without an ordinal, and not
+/// each of them after its budget.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_only_throttles_is_given_up_after_a_budget() {
+    let ledger = Ledger::memory();
+    let call = CallLayer::new().budget(s(100));
+    let service = paced(&ledger, call, [document("", "").status(429)]);
+    let places = Arc::new(Semaphore::new(8));
+    let started = Instant::now();
+    let mut calls = JoinSet::new();
+    for i in 0..200 {
+        let place = places.clone().acquire_owned().await.expect("open");
+        let service = service.clone();
+        calls.spawn(async move {
+            let ended = service.oneshot(chat(&format!("c{i}"))).await.map(drop);
+            drop(place);
+            ended
+        });
+    }
+    let mut given_up = 0;
+    while let Some(call) = calls.join_next().await {
+        let ended = call.expect("no panic");
+        given_up += usize::from(matches!(
+            ended.map_err(|e| e.kind().clone()),
+            Err(ErrorKind::Capped(Cap::Throttling(_)))
+        ));
+    }
+    assert!(given_up > 150, "{given_up}");
+    assert!(started.elapsed() < s(300), "{:?}", started.elapsed());
+    let firsts = folded(&ledger).slots.len();
+    assert!(firsts <= 16, "{firsts} ordinals were spent on a host that only throttles");
+}

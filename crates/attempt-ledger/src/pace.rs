@@ -31,6 +31,9 @@ use crate::{
 /// rate at which the host last answered; both grow while it answers. These are the terms on which
 /// senders share a network: half the window on a loss, a slow way up.
 ///
+/// A host that has done nothing but throttle for longer than a call's budget is not waited for any
+/// more: the call ends at once, unless it is the one that tries whether the host answers again.
+///
 /// Until a host throttles for the first time nothing is held back, unless
 /// [`slow_start`](Self::slow_start) says so. Calls of graders are not counted, and wait for a host's
 /// own hint only: the call that they grade waits for them.
@@ -111,8 +114,9 @@ struct State {
     /// No new call before it.
     not_before: Option<Instant>,
     last_throttle: Option<Instant>,
-    /// Throttles without an answer between them.
+    /// Throttles without an answer between them, and since when.
     streak: u32,
+    streak_since: Option<Instant>,
     /// Calls a second at the last throttle, once the host answered before one.
     rate: Option<f64>,
     next_start: Option<Instant>,
@@ -143,6 +147,7 @@ impl State {
             not_before: None,
             last_throttle: None,
             streak: 0,
+            streak_since: None,
             rate: None,
             next_start: None,
             answered: Answered::default(),
@@ -205,6 +210,7 @@ impl State {
         // What was sent before the last throttle was seen tells nothing new.
         if self.last_throttle.is_none_or(|last| sent > last) {
             self.streak = self.streak.saturating_add(1);
+            self.streak_since.get_or_insert(now);
             let at_once = self.window.min(f64::from(self.in_flight.max(1)));
             self.window = (at_once / 2.0).max(1.0);
             self.threshold = self.window;
@@ -232,6 +238,7 @@ impl State {
 
     fn answered(&mut self, sent: Instant, now: Instant) {
         self.streak = 0;
+        self.streak_since = None;
         self.answered.count(now);
         let took = now.saturating_duration_since(sent).as_secs_f64();
         self.latency = Some(self.latency.map_or(took, |before| 0.8 * before + 0.2 * took));
@@ -347,6 +354,12 @@ impl Waiting {
     /// How long the host itself asked to wait from now on.
     pub(crate) fn hint(&self) -> Duration {
         self.host.hint()
+    }
+
+    /// For how long the host has done nothing but throttle.
+    pub(crate) fn throttled_for(&self) -> Duration {
+        let since = lock(&self.host.0).streak_since;
+        since.map(|since| since.elapsed()).unwrap_or_default()
     }
 }
 

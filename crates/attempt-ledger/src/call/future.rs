@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep_until};
 use tower_service::Service;
 
-use super::Call;
+use super::{Call, Cap};
 use crate::{BoxError, Error, ErrorKind, link::CURRENT, pace::Waiting};
 
 pin_project! {
@@ -112,7 +112,7 @@ where
                             // What it asks for may be more than there is: better to say so at once.
                             let hint = waiting.hint();
                             if hint > call.budget_left() {
-                                break Err(call.cannot_wait(hint));
+                                break Err(call.cannot_wait(Cap::Wait(hint)));
                             }
                             ready!(budget.poll(cx));
                             match call.end_by_budget() {

@@ -76,6 +76,8 @@ pub enum Cap {
     Budget(Duration),
     /// The host asked to wait so long, which is more than was left of the budget.
     Wait(Duration),
+    /// The host has done nothing but throttle for so long, which is longer than the budget.
+    Throttling(Duration),
 }
 
 impl fmt::Display for Cap {
@@ -83,6 +85,10 @@ impl fmt::Display for Cap {
         match self {
             Cap::Attempts(n) => write!(f, "the call reached its cap of {n} attempts"),
             Cap::Budget(d) => write!(f, "the call used up its budget of {d:?}"),
+            Cap::Throttling(d) => write!(
+                f,
+                "the host has done nothing but throttle for {d:.0?}, longer than the call's budget"
+            ),
             Cap::Wait(d) => {
                 write!(
                     f,
@@ -355,11 +361,11 @@ impl Call {
         self.0.seat.get().map(Seat::wait).unwrap_or_default()
     }
 
-    /// The error of a call whose host asks for more time than it has.
-    pub(crate) fn cannot_wait(&self, wait: Duration) -> Error {
+    /// The error of a call that does not wait for its host.
+    pub(crate) fn cannot_wait(&self, cap: Cap) -> Error {
         let mut state = lock(&self.0.state);
         state.is_ended = true;
-        self.capped(&state, Cap::Wait(wait))
+        self.capped(&state, cap)
     }
 
     /// The layer above is done with this call, or was dropped.

@@ -9,7 +9,7 @@ use attempt_ledger_store::Ledger;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Call, CallFuture};
+use super::{Call, CallFuture, Cap};
 use crate::{BoxError, CarryCase, Case, Error, ErrorKind, Pacer, link::CURRENT};
 
 /// Stands above a retry layer: makes one [`Call`] of each request that carries a [`Case`], and holds
@@ -194,6 +194,11 @@ where
         }
         let host = self.config.pacer.as_ref().zip(request.host());
         match host.map(|(pacer, name)| pacer.host(name).enter(is_grader)) {
+            Some(Err(waiting)) if !is_grader && waiting.throttled_for() >= self.config.budget => {
+                // Nobody would learn from its waiting: others find out whether the host answers again.
+                let cap = Cap::Throttling(waiting.throttled_for());
+                CallFuture::refused(call.cannot_wait(cap))
+            }
             Some(Err(waiting)) => {
                 // What is ready now may be a place that others need meanwhile: it is given back.
                 let (fresh, later) = (self.inner.clone(), self.inner.clone());
