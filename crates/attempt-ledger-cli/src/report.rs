@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attempt_ledger_core::{Escaped, Folded, RunEvent, RunId, RunSeen};
-use attempt_ledger_report::{Options, Report};
+use attempt_ledger_report::{Options, Report, ReportError};
 
 use crate::{
     args,
@@ -84,7 +84,11 @@ fn of_contents(contents: &Contents, run: Option<&RunId>) -> Result<Report, Failu
 
 /// The report of a run; the newest when none is named.
 pub(crate) fn of(folded: &Folded, run: Option<&RunId>) -> Result<Report, Failure> {
-    Report::of(folded, run, &Options::default()).map_err(Failure::usage)
+    Report::of(folded, run, &Options::default()).map_err(|error| match error {
+        ReportError::Citation(_) => Failure::ledger(error)
+            .hint("it was altered, or written by a faulty program; `attempt-ledger log --events` shows the grade"),
+        _ => Failure::usage(error),
+    })
 }
 
 /// One value as a line of JSON.

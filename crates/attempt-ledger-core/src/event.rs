@@ -41,6 +41,8 @@ pub enum Event {
     Scored(Grade),
     /// A later ordinal's grade; never the score.
     Diagnostic(Grade),
+    /// What another grader than the published one gave an attempt of any ordinal: never the score.
+    AlsoGraded(Grade),
     /// A grade that was not accepted.
     GradeRefused(GradeRefused),
     /// A person's remark on an attempt; never in a number.
@@ -64,6 +66,7 @@ impl Event {
             Event::Closed(_) => "closed",
             Event::Scored(_) => "scored",
             Event::Diagnostic(_) => "diagnostic",
+            Event::AlsoGraded(_) => "also_graded",
             Event::GradeRefused(_) => "grade_refused",
             Event::Note(_) => "note",
             Event::Unrecorded(_) => "unrecorded",
@@ -457,6 +460,10 @@ pub enum RefusedWhy {
     GraderRole,
     /// The attempt is of no case.
     Unlinked,
+    /// The grader is the published one of the run, whose grades are scores and diagnostics.
+    PublishedGrader,
+    /// The grader has graded the attempt already.
+    GradedAlready,
 }
 
 impl RefusedWhy {
@@ -474,6 +481,8 @@ impl RefusedWhy {
             RefusedWhy::OutOfRange => "out_of_range",
             RefusedWhy::GraderRole => "grader_role",
             RefusedWhy::Unlinked => "unlinked",
+            RefusedWhy::PublishedGrader => "published_grader",
+            RefusedWhy::GradedAlready => "graded_already",
         }
     }
 }

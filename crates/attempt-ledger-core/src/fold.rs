@@ -11,7 +11,7 @@ use crate::{
     RunId, Session, SessionId, Slot, Timestamp, Verdict,
 };
 
-pub use row::{AttemptRow, RowGrade};
+pub use row::{AttemptRow, OtherGrade, RowGrade};
 
 /// How long past its own total an attempt may stay open before it counts as lost, where nothing
 /// else tells whether its writer lives: 60 s, for a close that is late and clocks that differ.
@@ -153,6 +153,18 @@ pub enum FoldFault {
     /// A diagnostic of ordinal one, whose grade is its score.
     #[error("a diagnostic of a first attempt, whose grade is its score")]
     DiagnosticOfFirst,
+    /// A grade beside the published one's, by the published grader.
+    #[error("a grade beside the score, by the run's published grader {grader:?}")]
+    PublishedBeside {
+        /// The grader's name.
+        grader: String,
+    },
+    /// A second grade by the same grader.
+    #[error("the grader {grader:?} has graded the attempt already")]
+    GradedTwice {
+        /// The grader's name.
+        grader: String,
+    },
 }
 
 /// How it is known which writers still live, for attempts that are open.
@@ -248,7 +260,9 @@ impl Fold {
         let attempt = match &record.event {
             Event::Opened(opened) => opened.attempt,
             Event::Closed(closed) => closed.attempt,
-            Event::Scored(grade) | Event::Diagnostic(grade) => grade.attempt,
+            Event::Scored(grade) | Event::Diagnostic(grade) | Event::AlsoGraded(grade) => {
+                grade.attempt
+            }
             Event::Note(note) => note.attempt,
             Event::Run(run) => {
                 let Record { seq, time, .. } = *record;
@@ -287,6 +301,7 @@ impl Fold {
             Event::Closed(closed) => self.close(closed),
             Event::Scored(grade) => self.grade(grade, true),
             Event::Diagnostic(grade) => self.grade(grade, false),
+            Event::AlsoGraded(grade) => self.also_graded(grade),
             Event::Note(note) => {
                 self.row(attempt, "note").map(|row| row.notes.push(note.text.clone()))
             }
@@ -384,6 +399,42 @@ impl Fold {
         if row.grade.is_none() {
             row.graded(grade, is_score);
         }
+        Ok(())
+    }
+
+    fn also_graded(&mut self, grade: &Grade) -> Result<(), FoldFault> {
+        let Fold { rows, by_attempt, runs, .. } = self;
+        let row = by_attempt.get(&grade.attempt).and_then(|&i| rows.get_mut(i));
+        let row = row.ok_or(FoldFault::UnknownAttempt { kind: "also_graded" })?;
+        if row.role != Role::Subject {
+            return Err(FoldFault::GradedGrader);
+        }
+        if row.ordinal.is_none() {
+            return Err(FoldFault::GradedUnlinked);
+        }
+        match row.verdict {
+            None => return Err(FoldFault::GradedOpen),
+            Some(verdict) if !verdict.is_content() => {
+                return Err(FoldFault::GradedNoContent { verdict });
+            }
+            Some(_) => {}
+        }
+        let settings = runs.iter().rev().find(|seen| Some(&seen.event.run) == row.run.as_ref());
+        let published = settings.and_then(|seen| seen.event.graders.first());
+        let grader = || grade.grader.clone();
+        if published.is_some_and(|info| info.name == grade.grader) {
+            return Err(FoldFault::PublishedBeside { grader: grader() });
+        }
+        if row.other_grades.iter().any(|other| other.grader == grade.grader) {
+            return Err(FoldFault::GradedTwice { grader: grader() });
+        }
+        if row.answer_sha256 != Some(grade.answer_sha256) {
+            return Err(FoldFault::GradedOtherAnswer);
+        }
+        if !grade.score.is_finite() {
+            return Err(FoldFault::GradeNotFinite);
+        }
+        row.also_graded(grade);
         Ok(())
     }
 

@@ -54,8 +54,8 @@ pub use fingerprint::{
     compat_fingerprint, fingerprint,
 };
 pub use fold::{
-    AttemptRow, Fold, FoldError, FoldFault, Folded, LOST_AFTER_TOTAL_US, Liveness, RowGrade,
-    RunSeen, SlotState, SlotView,
+    AttemptRow, Fold, FoldError, FoldFault, Folded, LOST_AFTER_TOTAL_US, Liveness, OtherGrade,
+    RowGrade, RunSeen, SlotState, SlotView,
 };
 pub use id::{AttemptId, CallId, CaseId, IdError, RunId, SessionId};
 pub use json::{JsonError, canonical_json};

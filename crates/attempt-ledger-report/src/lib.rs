@@ -29,6 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod citation;
 mod numbers;
 mod report;
 mod running;
@@ -36,6 +37,7 @@ mod stats;
 mod text;
 
 pub use attempt_ledger_core::Escaped;
+pub use citation::{BadCitation, CitationFault};
 pub use numbers::{
     Availability, Estimate, First, Floor, MeanOf, Naive, OtherRun, Percentiles, Quality,
     RefusedPromotions, UnknownRemote,

@@ -4,14 +4,14 @@ use std::{
 };
 
 use attempt_ledger_core::{
-    AttemptRow, CaseId, Durability, Escaped, Folded, Ordinal, Remote, Role, RunId, RunSeen, Slot,
-    SlotView, Verdict,
+    AttemptRow, CaseId, CheckInfo, Durability, Escaped, Folded, Ordinal, Remote, Role, RunId,
+    RunSeen, Slot, SlotView, Verdict,
 };
 use serde::Serialize;
 
 use crate::{
-    Availability, First, Floor, MeanOf, Naive, OtherRun, Percentiles, Quality, RefusedPromotions,
-    UnknownRemote, running::Three, stats,
+    Availability, BadCitation, First, Floor, MeanOf, Naive, OtherRun, Percentiles, Quality,
+    RefusedPromotions, UnknownRemote, citation::citations, running::Three, stats,
 };
 
 /// What shapes a report beside the ledger.
@@ -74,6 +74,13 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Which verdicts are graded, where the run says so.
     pub graded: Option<Vec<Verdict>>,
+    /// What other graders than the published one gave ordinal ones, by grader; never mixed with
+    /// the published mean.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub graders: BTreeMap<String, MeanOf>,
+    /// The checks that make content `off_target`, where the run says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckInfo>,
     /// Whether the coverage is high enough.
     pub coverage_floor: Floor,
     /// What the text says of numbers that are missing.
@@ -105,6 +112,9 @@ pub enum ReportError {
         /// The runs that it has.
         known: Vec<RunId>,
     },
+    /// A grade says that it rests on a grader's attempt that is not one.
+    #[error(transparent)]
+    Citation(Box<BadCitation>),
 }
 
 struct Known<'a>(&'a [RunId]);
@@ -151,6 +161,7 @@ impl Report {
         let grader = newest.and_then(|event| event.graders.first());
         let range = grader.map_or([0.0, 1.0], |grader| [grader.low, grader.high]);
 
+        let uncertain = citations(folded, &run).map_err(ReportError::Citation)?;
         let mut tally = Tally::default();
         for view in &slots {
             tally.slot(&folded.attempts(view).collect::<Vec<_>>());
@@ -159,6 +170,7 @@ impl Report {
         let first_mean = quality.estimate().map(|e| e.mean);
         let count = |verdict| tally.by_verdict.get(&verdict).copied().unwrap_or_default();
         let floor = options.coverage_floor;
+        let tally_unchecked = tally.unchecked;
         let mut report = Report {
             naive: Naive::new(&tally.last_grades, first_mean),
             refused_promotions: tally.three.refused(),
@@ -180,6 +192,8 @@ impl Report {
             other_runs: other_runs(folded, &run, &planned),
             warnings: Vec::new(),
             graded: newest.map(|event| event.graded.clone()),
+            graders: tally.graders(),
+            checks: newest.map(|event| event.checks.clone()).unwrap_or_default(),
             coverage_floor: Floor {
                 least: floor,
                 met: quality.coverage().is_some_and(|coverage| coverage >= floor),
@@ -194,6 +208,14 @@ impl Report {
         };
         report.warnings = report.warn(&settings);
         report.warnings.extend(report.quality.doubts(range, grader.is_some()));
+        if tally_unchecked > 0 {
+            let unchecked = attempts(tally_unchecked);
+            report.warnings.push(format!("{unchecked} could not be checked, and counted as ok"));
+        }
+        if uncertain > 0 {
+            let cited = attempts(uncertain);
+            report.warnings.push(format!("grades rest on {cited} of a grader without an end"));
+        }
         Ok(report)
     }
 
@@ -293,6 +315,9 @@ struct Tally {
     first_n: u64,
     /// The frozen score of each slot, with its attempt's verdict, in the order of slots.
     scores: Vec<Option<(f64, Verdict)>>,
+    /// Grades of ordinal ones beside their scores, by grader.
+    others: BTreeMap<String, Vec<f64>>,
+    unchecked: u64,
     last_grades: Vec<Option<f64>>,
     recovered: u64,
     unknown: UnknownRemote,
@@ -311,6 +336,10 @@ impl Tally {
         if let Some(verdict) = first.and_then(|row| row.verdict) {
             self.first_available += u64::from(verdict.is_content());
             self.first_n += u64::from(verdict.is_content() || verdict.is_fault());
+        }
+
+        for other in first.iter().flat_map(|row| &row.other_grades) {
+            self.others.entry(other.grader.clone()).or_default().push(other.score);
         }
 
         let content = |row: &&&AttemptRow| row.verdict.is_some_and(Verdict::is_content);
@@ -334,6 +363,7 @@ impl Tally {
                 continue;
             };
             *self.by_verdict.entry(verdict).or_default() += 1;
+            self.unchecked += u64::from(row.detail.unchecked.is_some());
             if verdict.is_content() || verdict.is_fault() {
                 self.first_content_us.extend(row.first_content_us);
                 self.total_us.extend(row.end_us);
@@ -359,6 +389,15 @@ impl Tally {
             .into_iter()
             .filter_map(|(verdict, scores)| {
                 stats::mean(scores).map(|(mean, n)| (verdict, MeanOf { mean, n }))
+            })
+            .collect()
+    }
+
+    fn graders(&mut self) -> BTreeMap<String, MeanOf> {
+        let others = std::mem::take(&mut self.others).into_iter();
+        others
+            .filter_map(|(name, scores)| {
+                stats::mean(scores).map(|(mean, n)| (name, MeanOf { mean, n }))
             })
             .collect()
     }

@@ -202,6 +202,20 @@ impl Report {
         if !ended.is_empty() {
             line("attempts by verdict", ended.join(", "));
         }
+        if !self.graders.is_empty() {
+            let means = self.graders.iter();
+            let text: Vec<_> = means
+                .map(|(name, m)| format!("{} {} ({})", Escaped(name), number(m.mean), m.n))
+                .collect();
+            line("other graders of first attempts (not published)", text.join(", "));
+        }
+        if !self.checks.is_empty() {
+            let checks = self.checks.iter();
+            let text: Vec<_> = checks
+                .map(|check| format!("{} {}", Escaped(&check.name), Escaped(&check.version)))
+                .collect();
+            line("checks", text.join(", "));
+        }
         line("recovered calls", self.recovered.to_string());
         let unknown = &self.unknown_remote;
         line(

@@ -2,7 +2,7 @@ use std::collections::{HashMap, hash_map::Entry};
 
 use attempt_ledger_core::{
     AttemptId, CallId, Cause, Closed, Digest, Event, Grade, GradeRefused, Opened, Ordinal,
-    RefusedWhy, Role, Slot, Verdict,
+    RefusedWhy, Role, RunId, Slot, Verdict,
 };
 
 use crate::{StoreError, error::OtherFixture};
@@ -45,10 +45,15 @@ pub(crate) struct Index {
     attempts: HashMap<AttemptId, Attempt>,
     /// Content of calls that are not their slot's newest, and may become it by another attempt.
     contents: HashMap<(u32, CallKey), Content>,
+    /// The published grader of each run, by its newest settings.
+    published: HashMap<RunId, Option<String>>,
+    /// Who graded an attempt beside the published one.
+    also_graded: HashMap<AttemptId, Vec<String>>,
 }
 
 #[derive(Debug, Default)]
 struct SlotEntry {
+    run: Option<RunId>,
     last: Option<Ordinal>,
     frozen: bool,
     fixture: Option<Digest>,
@@ -120,6 +125,7 @@ impl Index {
             },
             Event::Scored(grade) => self.check_grade(grade, false).map_err(StoreError::Refused),
             Event::Diagnostic(grade) => self.check_grade(grade, true).map_err(StoreError::Refused),
+            Event::AlsoGraded(grade) => self.check_other(grade).map_err(StoreError::Refused),
             Event::Run(run) => {
                 // JSON has no such numbers: they would be written as null and not be read back.
                 if run.graders.iter().any(|g| !g.low.is_finite() || !g.high.is_finite()) {
@@ -176,6 +182,42 @@ impl Index {
         Ok(())
     }
 
+    /// Where the attempt stands, if a grade of this answer of it may be recorded at all.
+    fn check_answer(&self, grade: &Grade) -> Result<(u32, Ordinal), RefusedWhy> {
+        let attempt = self.attempts.get(&grade.attempt).ok_or(RefusedWhy::UnknownAttempt)?;
+        if attempt.role != Role::Subject {
+            return Err(RefusedWhy::GraderRole);
+        }
+        let place = attempt.place.ok_or(RefusedWhy::Unlinked)?;
+        let AttemptState::Closed { verdict, answer } = attempt.state else {
+            return Err(RefusedWhy::NotClosed);
+        };
+        if !verdict.is_content() {
+            return Err(RefusedWhy::NotContent);
+        }
+        if answer != Some(grade.answer_sha256) {
+            return Err(RefusedWhy::OtherAnswer);
+        }
+        if !grade.score.is_finite() {
+            return Err(RefusedWhy::NotFinite);
+        }
+        Ok(place)
+    }
+
+    fn check_other(&self, grade: &Grade) -> Result<(), RefusedWhy> {
+        let (slot, _) = self.check_answer(grade)?;
+        let run = self.slots.get(slot as usize).and_then(|entry| entry.run.as_ref());
+        let published = run.and_then(|run| self.published.get(run)?.as_ref());
+        if published == Some(&grade.grader) {
+            return Err(RefusedWhy::PublishedGrader);
+        }
+        let before = self.also_graded.get(&grade.attempt);
+        if before.is_some_and(|names| names.contains(&grade.grader)) {
+            return Err(RefusedWhy::GradedAlready);
+        }
+        Ok(())
+    }
+
     fn check_grade(&self, grade: &Grade, diagnostic: bool) -> Result<(), RefusedWhy> {
         let attempt = self.attempts.get(&grade.attempt).ok_or(RefusedWhy::UnknownAttempt)?;
         if attempt.role != Role::Subject {
@@ -220,6 +262,15 @@ impl Index {
                     }
                     _ => Change::Nothing,
                 }
+            }
+            Event::AlsoGraded(grade) => {
+                self.also_graded.entry(grade.attempt).or_default().push(grade.grader.clone());
+                Change::Nothing
+            }
+            Event::Run(run) => {
+                let published = run.graders.first().map(|info| info.name.clone());
+                self.published.insert(run.run.clone(), published);
+                Change::Nothing
             }
             _ => Change::Nothing,
         }
@@ -266,8 +317,9 @@ impl Index {
 
     fn number(&mut self, slot: Slot) -> u32 {
         let Index { numbers, slots, .. } = self;
+        let run = Some(slot.run.clone());
         *numbers.entry(slot).or_insert_with(|| {
-            slots.push(SlotEntry::default());
+            slots.push(SlotEntry { run, ..SlotEntry::default() });
             // 2^32 slots are some terabytes of rows; beyond them the last one is shared.
             u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
         })

@@ -111,6 +111,13 @@ impl Ledger {
         self.append(Event::Diagnostic(grade))
     }
 
+    /// Appends what another grader than the run's published one gave content of any ordinal: never a
+    /// score. Refused as [`score`](Self::score) is, and for the name of the published grader, as the
+    /// run's settings tell it, and for a second grade of an attempt under one name.
+    pub fn also_graded(&self, grade: Grade) -> Ack<()> {
+        self.append(Event::AlsoGraded(grade))
+    }
+
     /// Records that a grade was not accepted by someone else than the store.
     pub fn refuse_grade(&self, refused: GradeRefused) -> Ack<()> {
         self.append(Event::GradeRefused(refused))

@@ -44,8 +44,10 @@ impl Memory {
 impl Kept {
     fn append(&mut self, mut event: Event) -> Result<Appended, StoreError> {
         if let Err(error) = self.index.check(&mut event) {
-            if let (StoreError::Refused(why), Event::Scored(grade) | Event::Diagnostic(grade)) =
-                (&error, &event)
+            if let (
+                StoreError::Refused(why),
+                Event::Scored(grade) | Event::Diagnostic(grade) | Event::AlsoGraded(grade),
+            ) = (&error, &event)
             {
                 self.push(refusal(grade, *why));
             }

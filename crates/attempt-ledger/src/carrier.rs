@@ -12,7 +12,10 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
 use pin_project_lite::pin_project;
 
-use crate::sync::{Mutex, lock};
+use crate::{
+    score::GradingScope,
+    sync::{Mutex, lock},
+};
 
 /// Names what is being measured: put one into a request's extensions above the stack.
 ///
@@ -32,12 +35,14 @@ pub struct Case {
     pub(crate) fixture: Option<Digest>,
     pub(crate) effect: Option<Effect>,
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
+    /// The grading that makes the request, where a grader does.
+    pub(crate) scope: Option<GradingScope>,
 }
 
 impl Case {
     /// The case of this slot.
     pub fn new(slot: Slot) -> Self {
-        Case { slot, fixture: None, effect: None, key: None }
+        Case { slot, fixture: None, effect: None, key: None, scope: None }
     }
 
     /// The slot its attempts count in.

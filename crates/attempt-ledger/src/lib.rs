@@ -50,8 +50,8 @@ pub use score::RegexGrader;
 #[cfg(feature = "schema")]
 pub use score::SchemaGrader;
 pub use score::{
-    BoxGrader, Contains, Exact, GradeInput, Graded, Grader, GraderFn, NumberGrader, ScoreLayer,
-    ScoreLayerBuilder, ScoreService, normalize,
+    BoxGrader, ChatTemplate, Contains, Exact, GradeInput, Graded, Grader, GraderFn, ModelGrader,
+    NumberGrader, SameName, ScoreLayer, ScoreLayerBuilder, ScoreService, normalize,
 };
 pub use score::{LateGradeError, grade_late};
 

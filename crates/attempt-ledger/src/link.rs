@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::{
     Call, CarryCase, Case,
     call::Shared,
+    score::GradingScope,
     sync::{Mutex, lock},
 };
 
@@ -45,7 +46,7 @@ impl Link {
         }
         // A case that its user named keeps its slot, whatever is lost beside. Its call may be the one
         // that is awaited.
-        let case = request.carried::<Case>()?;
+        let case = GradingScope::adopt(request.carried::<Case>())?;
         let of_same_slot = |link: &Self| match &link.to {
             To::Call(call) => call.slot() == case.slot(),
             _ => false,

@@ -9,7 +9,7 @@ use crate::{
 
 /// One attempt, as `log --json` prints it: these names, in this order, absent values `null`.
 ///
-/// What follows `notes` is not printed.
+/// What follows `other_grades` is not printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AttemptRow {
@@ -80,6 +80,8 @@ pub struct AttemptRow {
     pub end_us: Option<u64>,
     /// Remarks.
     pub notes: Vec<String>,
+    /// What other graders than the published one gave it.
+    pub other_grades: Vec<OtherGrade>,
 
     /// When it was opened, by its writer's clock.
     #[serde(skip)]
@@ -127,6 +129,21 @@ pub struct RowGrade {
     pub grader_attempts: GraderAttempts,
 }
 
+/// A grade beside the score or the diagnostic; never either.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct OtherGrade {
+    /// The grader's name.
+    pub grader: String,
+    /// The grader's version.
+    pub version: String,
+    /// The grade.
+    pub score: f64,
+    /// What the grade rests on.
+    #[serde(skip)]
+    pub grader_attempts: GraderAttempts,
+}
+
 impl AttemptRow {
     pub(super) fn opened(seq: u64, time: Timestamp, opened: &Opened) -> Self {
         AttemptRow {
@@ -163,6 +180,7 @@ impl AttemptRow {
             first_content_us: None,
             end_us: None,
             notes: Vec::new(),
+            other_grades: Vec::new(),
             time,
             fixture: opened.fixture,
             wire: opened.wire.clone(),
@@ -210,6 +228,15 @@ impl AttemptRow {
         self.grade = Some(RowGrade {
             grader: grade.grader.clone(),
             version: grade.grader_version.clone(),
+            grader_attempts: grade.grader_attempts.clone(),
+        });
+    }
+
+    pub(super) fn also_graded(&mut self, grade: &Grade) {
+        self.other_grades.push(OtherGrade {
+            grader: grade.grader.clone(),
+            version: grade.grader_version.clone(),
+            score: grade.score,
             grader_attempts: grade.grader_attempts.clone(),
         });
     }

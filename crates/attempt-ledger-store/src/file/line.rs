@@ -215,6 +215,7 @@ impl<'a> Sound<'a> {
             b"opened" => serde_json::from_slice(json).map(Event::Opened),
             b"closed" => serde_json::from_slice(json).map(Event::Closed),
             b"scored" => serde_json::from_slice(json).map(Event::Scored),
+            b"also_graded" => serde_json::from_slice(json).map(Event::AlsoGraded),
             b"diagnostic" => serde_json::from_slice(json).map(Event::Diagnostic),
             b"grade_refused" => serde_json::from_slice(json).map(Event::GradeRefused),
             b"note" => serde_json::from_slice(json).map(Event::Note),

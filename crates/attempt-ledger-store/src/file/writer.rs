@@ -135,7 +135,10 @@ impl Appender {
         let mut refused = None;
         match (&checked, &event) {
             (Ok(()), _) => {}
-            (Err(StoreError::Refused(why)), Event::Scored(grade) | Event::Diagnostic(grade)) => {
+            (
+                Err(StoreError::Refused(why)),
+                Event::Scored(grade) | Event::Diagnostic(grade) | Event::AlsoGraded(grade),
+            ) => {
                 refused = Some(StoreError::Refused(*why));
                 event = refusal(grade, *why);
             }

@@ -185,6 +185,9 @@ where
                                 let _ = attempt.inner.ordinal.set(ordinal);
                             }
                             config.unrecorded.append(ledger, attempt.slot().map(|slot| &slot.run));
+                            if let (Some(scope), Some(slot)) = (&watch.scope, attempt.slot()) {
+                                scope.opened(attempt.id(), &slot.run, ledger.session());
+                            }
                             if let Some(call) = attempt.call() {
                                 call.opened_attempt(&attempt);
                             }
@@ -195,6 +198,9 @@ where
                             if config.on_error == OnLedgerError::GoOn && is_outage(&error) =>
                         {
                             config.unrecorded.add(1);
+                            if let Some(scope) = &watch.scope {
+                                scope.unrecorded();
+                            }
                             opening.will_be_sent();
                             send(outgoing, Watched::Nothing(unsettled), config)
                         }

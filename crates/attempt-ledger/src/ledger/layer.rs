@@ -314,9 +314,11 @@ impl LedgerLayer {
             request.carry(hops.clone());
         }
         let opening = self.ledger.open(open);
+        let scope = case.and_then(|case| case.scope.clone());
         let slot = case.map(|case| case.slot.clone());
         let attempt = Attempt::new(opening.attempt(), slot, effect, call);
-        let watch = Watch { hook, runtime, hops, sent: prepared.sent, secrets: prepared.secrets };
+        let watch =
+            Watch { hook, runtime, hops, sent: prepared.sent, secrets: prepared.secrets, scope };
         let wire = prepared.wire;
         let stream_asked = prepared.facts.stream;
         let outgoing = Outgoing { attempt, service, request, wire, stream_asked };

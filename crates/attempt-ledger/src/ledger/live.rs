@@ -12,6 +12,7 @@ use super::{gate::ERROR_BODY_BOUND, keep::Keep, layer::Config, secrets::Secrets,
 use crate::{
     Attempt, Call, CheckInput, Hops, SentHash,
     clock::{Late, Timers},
+    score::GradingScope,
 };
 
 /// What the score layer hands down in a request: how to grade the content of its attempt.
@@ -94,6 +95,8 @@ pub(super) struct Watch {
     pub(super) hops: Option<Hops>,
     pub(super) sent: Option<SentHash>,
     pub(super) secrets: Secrets,
+    /// Whose grade rests on it.
+    pub(super) scope: Option<GradingScope>,
 }
 
 struct Head {

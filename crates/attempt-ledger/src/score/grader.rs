@@ -1,8 +1,11 @@
 use std::{fmt, future::Future};
 
-use attempt_ledger_core::{AttemptId, Content, GraderAttempts, GraderInfo, Ordinal, Slot, Verdict};
+use attempt_ledger_core::{
+    AttemptId, Content, GraderAttempts, GraderInfo, Ordinal, Role, Slot, Verdict,
+};
 
-use crate::BoxError;
+use super::GradingScope;
+use crate::{BoxError, Case};
 
 /// Grades an answer: a finite number within the grader's range.
 ///
@@ -33,6 +36,7 @@ pub struct GradeInput {
     pub attempt: AttemptId,
     /// Its number within the slot.
     pub ordinal: Option<Ordinal>,
+    scope: Option<GradingScope>,
 }
 
 impl GradeInput {
@@ -44,7 +48,24 @@ impl GradeInput {
         attempt: AttemptId,
         ordinal: Option<Ordinal>,
     ) -> Self {
-        GradeInput { content, verdict, slot, attempt, ordinal }
+        GradeInput { content, verdict, slot, attempt, ordinal, scope: None }
+    }
+
+    /// The case of the grader's own model calls: the answer's, for the role `grader`.
+    ///
+    /// A request that is sent from the grader's task through a
+    /// [`CallLayer`](crate::CallLayer) or [`LedgerLayer`](crate::LedgerLayer) belongs to it by itself. Put
+    /// it into the extensions of one that is sent from another task, so that the grade cites its
+    /// attempts all the same.
+    pub fn case(&self) -> Case {
+        match &self.scope {
+            Some(scope) => scope.clone().case(),
+            None => Case::new(self.slot.clone().role(Role::Grader)),
+        }
+    }
+
+    pub(super) fn within(self, scope: GradingScope) -> Self {
+        GradeInput { scope: Some(scope), ..self }
     }
 }
 
@@ -53,7 +74,9 @@ impl GradeInput {
 pub struct Graded {
     /// The grade.
     pub score: f64,
-    /// What it rests on.
+    /// What it rests on. With [`GraderAttempts::None`] the grade cites the attempts that the grader
+    /// made through the layers of this crate over the same ledger, or says `unknown` where one went
+    /// by another ledger or run.
     pub attempts: GraderAttempts,
 }
 

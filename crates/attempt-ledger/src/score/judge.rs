@@ -1,12 +1,12 @@
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use attempt_ledger_core::{
-    Digest, Grade, GradeRefused, GraderInfo, Ordinal, RefusedWhy, answer_sha256,
+    Digest, Grade, GradeRefused, GraderInfo, Ordinal, RefusedWhy, SessionId, answer_sha256,
 };
 use attempt_ledger_store::{Ledger, StoreError};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{GradeInput, Graded, Grader};
+use super::{GradeInput, Graded, Grader, GradingScope};
 use crate::{BoxError, config::deadline};
 
 /// How a grader judged an answer.
@@ -21,17 +21,21 @@ pub(super) enum Judged {
     TimedOut,
 }
 
-/// Asks the grader, for as long as it may take, and binds what it says to the answer it was given.
+/// Asks the grader, for as long as it may take, and binds what it says to the answer it was given, and
+/// to the calls it made through the ledger of that session.
 pub(super) async fn judge<G: Grader>(
     grader: &G,
     info: GraderInfo,
     limit: Duration,
     input: GradeInput,
     answer: Digest,
+    session: SessionId,
 ) -> Judged {
     let attempt = input.attempt;
+    let scope = GradingScope::new(input.slot.clone(), session);
+    let input = input.within(scope.clone());
     let at = deadline(Instant::now(), limit);
-    let graded = timeout_at(at, grader.grade(input)).await;
+    let graded = timeout_at(at, scope.clone().run(grader.grade(input))).await;
     // A grader that blocks its thread is ready before the timer is looked at.
     let Graded { score, attempts } = match graded {
         Ok(Ok(graded)) if Instant::now() <= at => graded,
@@ -55,7 +59,7 @@ pub(super) async fn judge<G: Grader>(
         grader: info.name,
         grader_version: info.version,
         answer_sha256: answer,
-        grader_attempts: attempts,
+        grader_attempts: scope.rests_on(attempts),
     })
 }
 
@@ -76,9 +80,10 @@ pub async fn grade_late<G: Grader>(
 ) -> Result<f64, LateGradeError> {
     let answer = answer_sha256(&input.content);
     let first = input.ordinal.is_none_or(Ordinal::is_first);
-    let info = grader.info();
+    let (info, session) = (grader.info(), ledger.session());
     // A panic is the grader's, as when it grades while the run goes on.
-    let task = tokio::spawn(async move { judge(&*grader, info, limit, input, answer).await });
+    let task =
+        tokio::spawn(async move { judge(&*grader, info, limit, input, answer, session).await });
     let ack = |ack| async move {
         let timed_out = StoreError::TimedOut { limit: ack_limit };
         timeout(ack_limit, ack).await.unwrap_or(Err(timed_out))

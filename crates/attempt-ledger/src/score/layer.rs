@@ -5,20 +5,15 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{GraderInfo, Ordinal, Verdict};
-use attempt_ledger_store::Ack;
-use tokio::{task::JoinHandle, time::timeout};
+use attempt_ledger_core::{GraderInfo, Verdict};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    GradeInput, Grader,
-    judge::{Judged, judge},
+    BoxGrader, Grader,
+    job::{Job, Named},
 };
-use crate::{
-    CarryCase,
-    ledger::{GradeHook, GradeJob, Hook},
-};
+use crate::{CarryCase, ledger::Hook};
 
 /// Stands between a retry layer and a [`LedgerLayer`](crate::LedgerLayer): hands its grader down, so
 /// that ordinal one, if it is content, is graded and frozen before the retry policy looks.
@@ -27,12 +22,13 @@ use crate::{
 #[derive(Clone)]
 pub struct ScoreLayer {
     hook: Option<Hook>,
-    info: Option<GraderInfo>,
+    /// The published grader first.
+    graders: Arc<[GraderInfo]>,
 }
 
 impl fmt::Debug for ScoreLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScoreLayer").field("grader", &self.info).finish_non_exhaustive()
+        f.debug_struct("ScoreLayer").field("graders", &self.graders).finish_non_exhaustive()
     }
 }
 
@@ -47,6 +43,7 @@ impl ScoreLayer {
     pub fn configure<G: Grader>(grader: G) -> ScoreLayerBuilder<G> {
         ScoreLayerBuilder {
             grader,
+            others: Vec::new(),
             limit: Duration::from_secs(30),
             diagnostics: false,
             verdicts: None,
@@ -55,15 +52,20 @@ impl ScoreLayer {
 
     /// No grader: rows only.
     pub fn none() -> Self {
-        ScoreLayer { hook: None, info: None }
+        ScoreLayer { hook: None, graders: Arc::default() }
     }
 
-    /// The grader's name, version and range.
+    /// The published grader's name, version and range.
     pub fn info(&self) -> Option<&GraderInfo> {
-        self.info.as_ref()
+        self.graders.first()
     }
 
-    /// How long a grade may take; zero without a grader.
+    /// All its graders as a run's settings name them: the published one first.
+    pub fn graders(&self) -> &[GraderInfo] {
+        &self.graders
+    }
+
+    /// How long a grade may take; zero without a grader. All graders of an answer run at once.
     pub fn limit(&self) -> Duration {
         self.hook.as_ref().map(|h| h.0.limit()).unwrap_or_default()
     }
@@ -73,12 +75,45 @@ impl ScoreLayer {
 #[derive(Debug)]
 pub struct ScoreLayerBuilder<G> {
     grader: G,
+    others: Vec<BoxGrader>,
     limit: Duration,
     diagnostics: bool,
     verdicts: Option<Vec<Verdict>>,
 }
 
 impl<G: Grader> ScoreLayerBuilder<G> {
+    /// Grades the same answers with another grader too.
+    ///
+    /// Its grades stand beside the published ones in rows and reports, and are never mixed with them:
+    /// they freeze nothing, and no retry policy sees them. All graders of an answer run at once, each
+    /// in a task of its own under the limit, and the end of the answer waits for all of them; when one
+    /// fails, the others' grades are kept.
+    ///
+    /// # Errors
+    /// When a grader of this name is there already: rows tell graders by their names.
+    ///
+    /// ```
+    /// use attempt_ledger::{Contains, Exact, ScoreLayer};
+    ///
+    /// # fn main() -> Result<(), attempt_ledger::SameName> {
+    /// let score = ScoreLayer::configure(Exact::default()).also(Contains::default())?.build();
+    /// let names: Vec<_> = score.graders().iter().map(|info| &*info.name).collect();
+    /// assert_eq!(names, ["exact", "contains"], "the published one first");
+    /// assert!(ScoreLayer::configure(Exact::default()).also(Exact::default()).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn also(mut self, grader: impl Grader) -> Result<Self, SameName> {
+        let name = grader.info().name;
+        let taken = self.grader.info().name == name
+            || self.others.iter().any(|other| other.info().name == name);
+        if taken {
+            return Err(SameName(name));
+        }
+        self.others.push(BoxGrader::new(grader));
+        Ok(self)
+    }
+
     /// How long a grade may take.
     #[must_use]
     pub fn limit(self, limit: Duration) -> Self {
@@ -100,78 +135,25 @@ impl<G: Grader> ScoreLayerBuilder<G> {
 
     /// The layer.
     pub fn build(self) -> ScoreLayer {
-        let info = self.grader.info();
+        let others: Vec<Named<BoxGrader>> = self.others.into_iter().map(Named::new).collect();
+        let published = Named::new(self.grader);
+        let infos = std::iter::once(&published.info).chain(others.iter().map(|o| &o.info));
+        let graders = infos.cloned().collect();
         let job = Job {
-            grader: Arc::new(self.grader),
-            info: info.clone(),
+            published: Arc::new(published),
+            others: others.into(),
             limit: self.limit,
             diagnostics: self.diagnostics,
             verdicts: self.verdicts,
         };
-        ScoreLayer { hook: Some(Hook(Arc::new(job))), info: Some(info) }
+        ScoreLayer { hook: Some(Hook(Arc::new(job))), graders }
     }
 }
 
-struct Job<G> {
-    grader: Arc<G>,
-    info: GraderInfo,
-    limit: Duration,
-    diagnostics: bool,
-    verdicts: Option<Vec<Verdict>>,
-}
-
-impl<G: Grader> GradeHook for Job<G> {
-    fn wants(&self, verdict: Verdict, first: bool) -> bool {
-        self.may_want(first) && self.verdicts.as_ref().is_none_or(|v| v.contains(&verdict))
-    }
-
-    fn may_want(&self, first: bool) -> bool {
-        first || self.diagnostics
-    }
-
-    fn limit(&self) -> Duration {
-        self.limit
-    }
-
-    fn start(&self, job: GradeJob, ack: Option<Ack<()>>) -> JoinHandle<()> {
-        let (grader, info, limit) = (self.grader.clone(), self.info.clone(), self.limit);
-        let runtime = job.runtime.clone();
-        runtime.spawn(grade(grader, info, limit, job, ack))
-    }
-}
-
-async fn grade<G: Grader>(
-    grader: Arc<G>,
-    info: GraderInfo,
-    limit: Duration,
-    job: GradeJob,
-    ack: Option<Ack<()>>,
-) {
-    if let Some(ack) = ack {
-        if !matches!(timeout(job.ack_limit, ack).await, Ok(Ok(()))) {
-            return;
-        }
-        job.attempt.tell(true);
-    }
-    let GradeJob { attempt, mut right, content, verdict, answer, ack_limit, .. } = job;
-    // Of no slot, it would be refused.
-    let Some(slot) = attempt.slot().cloned() else { return };
-    let input = GradeInput::new(content, verdict, slot, attempt.id(), attempt.ordinal());
-    let grade = match judge(&*grader, info, limit, input, answer).await {
-        Judged::Grade(grade) => grade,
-        Judged::Refused(refused) => {
-            let _ = timeout(ack_limit, right.refuse_grade(refused)).await;
-            return;
-        }
-        Judged::Failed(_) | Judged::TimedOut => return,
-    };
-    let score = grade.score;
-    let first = attempt.ordinal().is_none_or(Ordinal::is_first);
-    let accepted = if first { right.score(grade) } else { right.diagnostic(grade) };
-    if matches!(timeout(ack_limit, accepted).await, Ok(Ok(()))) {
-        attempt.set_grade(score);
-    }
-}
+/// A second grader of one name was given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is a grader named {0:?} already; give this one another name")]
+pub struct SameName(String);
 
 impl<S> Layer<S> for ScoreLayer {
     type Service = ScoreService<S>;

@@ -3,8 +3,10 @@
 mod boxed;
 mod grader;
 mod graders;
+mod job;
 mod judge;
 mod layer;
+mod scope;
 
 pub use boxed::BoxGrader;
 pub use grader::{GradeInput, Graded, Grader, GraderFn};
@@ -14,6 +16,7 @@ pub use graders::CommandGrader;
 pub use graders::RegexGrader;
 #[cfg(feature = "schema")]
 pub use graders::SchemaGrader;
-pub use graders::{Contains, Exact, NumberGrader, normalize};
+pub use graders::{ChatTemplate, Contains, Exact, ModelGrader, NumberGrader, normalize};
 pub use judge::{LateGradeError, grade_late};
-pub use layer::{ScoreLayer, ScoreLayerBuilder, ScoreService};
+pub use layer::{SameName, ScoreLayer, ScoreLayerBuilder, ScoreService};
+pub(crate) use scope::GradingScope;

@@ -2,22 +2,26 @@
 
 #[cfg(feature = "command")]
 mod command;
+mod model;
 mod number;
 #[cfg(feature = "regex")]
 mod pattern;
 #[cfg(feature = "schema")]
 mod schema;
+mod template;
 mod text;
 
 use attempt_ledger_core::GraderInfo;
 
 #[cfg(feature = "command")]
 pub use command::CommandGrader;
+pub use model::ModelGrader;
 pub use number::NumberGrader;
 #[cfg(feature = "regex")]
 pub use pattern::RegexGrader;
 #[cfg(feature = "schema")]
 pub use schema::SchemaGrader;
+pub use template::ChatTemplate;
 pub use text::{Contains, Exact, normalize};
 
 use super::{GradeInput, Graded};
