@@ -257,6 +257,38 @@ async fn keep_alives_do_not_feed_the_progress_clock() {
     assert!(error.is_none(), "{error:?}");
 }
 
+/// Where an event could not be read nothing more is, and nothing tells what the upstream does.
+#[tokio::test(start_paused = true)]
+async fn the_clocks_of_events_end_where_nothing_more_is_decoded() {
+    let clocks = Clocks::default().idle(s(5)).progress(s(10)).first_content(s(10)).total(s(600));
+    for before in [vec![], vec![DELTA.into()]] {
+        for fault in [GARBAGE, ERROR] {
+            let body = [before.clone(), vec![fault.into()], every(s(1), DELTA, 30)].concat();
+            let (took, error, row) = one(clocks, GateKind::Head, sse(body), NO_PAUSE).await;
+            assert!(error.is_none(), "{fault}: {error:?}");
+            assert_eq!((took, row.detail.clock), (s(30) + ms(10), None), "{fault}");
+        }
+    }
+    // The answer is longer than what a check is given.
+    let long = format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+        "x".repeat(9 << 20)
+    );
+    let body = [vec![long.as_str().into(); 2], every(s(1), DELTA, 30)].concat();
+    let ledger = Ledger::memory();
+    let layer =
+        LedgerLayer::new(ledger.clone()).clocks(clocks).check(attempt_ledger::NonEmpty::new());
+    let service = stack(
+        CallLayer::new(),
+        LedgerRetry::new(),
+        ScoreLayer::none(),
+        layer,
+        Frames::new([sse(body)]),
+    );
+    text(service.oneshot(chat("c")).await.expect("a head").into_body()).await.expect("whole");
+    assert_eq!(verdicts(&ledger, "c"), ["uninspected"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_first_content_is_awaited_so_long() {
     let clocks = || Clocks::default().idle(s(60)).first_content(s(10)).total(s(600));

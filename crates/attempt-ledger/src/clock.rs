@@ -177,10 +177,15 @@ impl Timers {
         self.first_content = None;
     }
 
-    /// The row is closed: what follows is no longer decoded, so that nothing tells these clocks.
+    /// What follows is no longer decoded, so that nothing tells these clocks.
     pub(crate) fn release_decoded(&mut self) {
         self.first_content = None;
         self.progress = None;
+    }
+
+    /// The row is closed.
+    pub(crate) fn release_recorded(&mut self) {
+        self.release_decoded();
         self.error_body = None;
     }
 

@@ -213,7 +213,7 @@ where
 
     fn close(&mut self, end: &BodyEnd) {
         // Also where nothing is recorded: a limit that has passed and stays would be met for ever.
-        self.timers.release_decoded();
+        self.timers.release_recorded();
         if let Some(live) = self.live.take() {
             self.settling_since = Some(Instant::now());
             self.settle = Some(live.close_body(end));

@@ -186,6 +186,10 @@ impl Live {
             self.first_content = Some(now);
             timers.content_came();
         }
+        let facts = head.tap.facts();
+        if facts.fault.is_some() || facts.uninspected.is_some() {
+            timers.release_decoded();
+        }
         // A document shows its content at its end only.
         if !head.tap.is_stream() && !data.is_empty() {
             timers.content_came();
