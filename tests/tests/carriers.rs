@@ -510,6 +510,56 @@ async fn a_buffered_request_of_a_call_that_is_gone_is_not_sent() {
     }
 }
 
+/// A client that asks for a token first, by another stack.
+#[derive(Clone)]
+struct Authenticated<T, S> {
+    tokens: T,
+    inner: S,
+}
+
+impl<T, S> Service<Request<Body>> for Authenticated<T, S>
+where
+    T: Service<Request<Body>, Error = Error> + Clone + Send + 'static,
+    T::Future: Send,
+    S: Service<Request<Body>, Response = Response<FramesBody>> + Clone + Send + 'static,
+    S::Error: Into<BoxError> + Send,
+    S::Future: Send,
+{
+    type Response = Response<FramesBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<FramesBody>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (tokens, inner) = (self.tokens.clone(), self.inner.clone());
+        Box::pin(async move {
+            tokens.oneshot(bare()).await.map_err(BoxError::from)?;
+            inner.oneshot(request).await.map_err(Into::into)
+        })
+    }
+}
+
+/// What a client sends on its own account is no attempt of the call that it serves.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_the_client_makes_beneath_an_attempt_is_not_of_its_call() {
+    let ledger = Ledger::memory();
+    let tokens = ServiceBuilder::new()
+        .layer(beneath(&ledger).allow_unlinked(true))
+        .service(Frames::new([document("token", "stop")]));
+    let service = ServiceBuilder::new()
+        .layer(CallLayer::new())
+        .layer(RetryLayer::new(Always(3)))
+        .layer(beneath(&ledger))
+        .service(Authenticated { tokens, inner: fails_then_answers() });
+    run("beneath", &ledger, any(service), &TWICE).await;
+    let unlinked = folded(&ledger).rows.into_iter().filter(|row| row.ordinal.is_none());
+    let want = ["- unknown none ok", "- unknown none ok"];
+    assert_eq!(cells(&unlinked.collect::<Vec<_>>()), want);
+}
+
 #[test]
 fn the_layers_names_are_as_documented() {
     // A layer of one's own in between compiles for the generic request types.

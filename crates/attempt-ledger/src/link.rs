@@ -57,7 +57,7 @@ impl Link {
 
     /// By the task that polls: the call within which this is awaited.
     pub(crate) fn of_task() -> Option<Self> {
-        let call = CURRENT.try_with(Clone::clone).ok()?;
+        let call = CURRENT.try_with(Clone::clone).ok()??;
         Some(Link { to: To::Call(call), carrier: &TASK_LOCAL })
     }
 
@@ -68,7 +68,18 @@ impl Link {
 
 tokio::task_local! {
     /// The call within whose future this is polled.
-    pub(crate) static CURRENT: Call;
+    static CURRENT: Option<Call>;
+}
+
+/// What is sent within `poll` is of `call`, unless it says otherwise.
+pub(crate) fn within<R>(call: &Call, poll: impl FnOnce() -> R) -> R {
+    CURRENT.sync_scope(Some(call.clone()), poll)
+}
+
+/// What is sent within `poll` is of no call, unless it says so: a client that asks for a token first
+/// makes no attempt of the call that it serves.
+pub(crate) fn apart<R>(poll: impl FnOnce() -> R) -> R {
+    CURRENT.sync_scope(None, poll)
 }
 
 /// Names a call to a ledger layer of the same process. It never leaves: the layer takes it off.

@@ -10,7 +10,7 @@ use tokio::time::{Sleep, sleep_until};
 use tower_service::Service;
 
 use super::{Call, Cap};
-use crate::{BoxError, Error, ErrorKind, link::CURRENT, pace::Waiting};
+use crate::{BoxError, Error, ErrorKind, link, pace::Waiting};
 
 pin_project! {
     /// The future of a [`CallService`](super::CallService).
@@ -31,14 +31,14 @@ pin_project! {
             waiting: Waiting,
             start: Option<(S, Req)>,
             #[pin]
-            budget: Sleep,
+            budget: Option<Sleep>,
             guard: Option<Guard>,
         },
         // Another instance of the service than the one that was ready when it began to wait.
         Readying {
             start: Option<(S, Req)>,
             #[pin]
-            budget: Sleep,
+            budget: Option<Sleep>,
             guard: Option<Guard>,
         },
         Running {
@@ -74,9 +74,8 @@ impl<S: Service<Req>, Req> CallFuture<S, Req> {
 
     /// Starts when its host lets it.
     pub(super) fn waiting(service: S, request: Req, call: Call, waiting: Waiting) -> Self {
-        let budget = sleep_until(call.deadline());
         let (start, guard) = (Some((service, request)), Some(Guard(call)));
-        CallFuture { state: State::Waiting { waiting, start, budget, guard } }
+        CallFuture { state: State::Waiting { waiting, start, budget: None, guard } }
     }
 
     pub(super) fn unlinked(inner: S::Future) -> Self {
@@ -105,8 +104,8 @@ where
                     match waiting.poll(cx) {
                         Poll::Ready(seat) => {
                             call.seated(seat);
-                            let budget = sleep_until(call.deadline());
-                            State::Readying { start: start.take(), budget, guard: guard.take() }
+                            let (start, guard) = (start.take(), guard.take());
+                            State::Readying { start, budget: None, guard }
                         }
                         Poll::Pending => {
                             // What it asks for may be more than there is: better to say so at once.
@@ -114,7 +113,7 @@ where
                             if hint > call.budget_left() {
                                 break Err(call.cannot_wait(Cap::Wait(hint)));
                             }
-                            ready!(budget.poll(cx));
+                            ready!(poll_budget(budget, &call, cx));
                             match call.end_by_budget() {
                                 Some(error) => break Err(error),
                                 None => return Poll::Pending,
@@ -123,16 +122,18 @@ where
                     }
                 }
                 StateProj::Readying { start, budget, guard } => {
-                    let Some((service, _)) = start.as_mut() else { return Poll::Pending };
+                    let (Some((service, _)), Some(Guard(call))) = (start.as_mut(), guard.as_ref())
+                    else {
+                        return Poll::Pending;
+                    };
                     match service.poll_ready(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(error)) => {
                             break Err(Error::from_inner(error.into(), ErrorKind::NotReady));
                         }
                         Poll::Pending => {
-                            ready!(budget.poll(cx));
-                            let end = guard.as_ref().and_then(|Guard(call)| call.end_by_budget());
-                            match end {
+                            ready!(poll_budget(budget, call, cx));
+                            match call.end_by_budget() {
                                 Some(error) => break Err(error),
                                 None => return Poll::Pending,
                             }
@@ -142,12 +143,12 @@ where
                     else {
                         return Poll::Pending;
                     };
-                    let inner = CURRENT.sync_scope(guard.0.clone(), || service.call(request));
+                    let inner = link::within(&guard.0, || service.call(request));
                     State::Running { inner, budget: None, guard }
                 }
-                StateProj::Running { inner, mut budget, guard } => {
+                StateProj::Running { inner, budget, guard } => {
                     let call = &guard.0;
-                    match CURRENT.sync_scope(call.clone(), || inner.poll(cx)) {
+                    match link::within(call, || inner.poll(cx)) {
                         Poll::Ready(result) => {
                             break result
                                 .map_err(|e| Error::from_inner(e.into(), ErrorKind::Transport));
@@ -156,15 +157,7 @@ where
                             if let Some(error) = call.take_end(cx) {
                                 break Err(error);
                             }
-                            if budget.is_none() {
-                                budget.set(Some(sleep_until(call.deadline())));
-                            }
-                            let passed = budget
-                                .as_pin_mut()
-                                .is_none_or(|b| b.is_elapsed() || b.poll(cx).is_ready());
-                            if !passed {
-                                return Poll::Pending;
-                            }
+                            ready!(poll_budget(budget, call, cx));
                             // While an attempt is open its own clock ends it; the call wakes this
                             // task when it has settled.
                             match call.end_by_budget() {
@@ -175,7 +168,7 @@ where
                     }
                 }
                 StateProj::Unlinked { inner } => {
-                    let result = ready!(inner.poll(cx));
+                    let result = ready!(link::apart(|| inner.poll(cx)));
                     break result.map_err(|e| Error::from_inner(e.into(), ErrorKind::Transport));
                 }
                 StateProj::Refused { error } => match error.take() {
@@ -189,6 +182,18 @@ where
         // Dropping the inner future closes what is open, before the caller learns the result.
         this.state.set(State::Done);
         Poll::Ready(result)
+    }
+}
+
+/// Ready when the call's budget is used up. The timer is made here: a future may be made where there
+/// is no runtime.
+fn poll_budget(mut budget: Pin<&mut Option<Sleep>>, call: &Call, cx: &mut Context<'_>) -> Poll<()> {
+    if budget.is_none() {
+        budget.set(Some(sleep_until(call.deadline())));
+    }
+    match budget.as_pin_mut() {
+        Some(sleep) if !sleep.is_elapsed() => sleep.poll(cx),
+        _ => Poll::Ready(()),
     }
 }
 

@@ -10,9 +10,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Call, CallFuture, Cap};
-use crate::{
-    BoxError, CarryCase, Case, Error, ErrorKind, Pacer, link::CURRENT, score::GradingScope,
-};
+use crate::{BoxError, CarryCase, Case, Error, ErrorKind, Pacer, link, score::GradingScope};
 
 /// Stands above a retry layer: makes one [`Call`] of each request that carries a [`Case`], and holds
 /// the call's caps, whatever the retry policy does.
@@ -178,7 +176,7 @@ where
             GradingScope::adopt(request.carried::<Case>()).or_else(|| self.config.automatic_case())
         else {
             if self.config.allow_unlinked {
-                return CallFuture::unlinked(self.inner.call(request));
+                return CallFuture::unlinked(link::apart(|| self.inner.call(request)));
             }
             return CallFuture::refused(Error::new(ErrorKind::Unlinked, None, None));
         };
@@ -200,7 +198,7 @@ where
         }
         let host = self.config.pacer.as_ref().zip(request.host());
         match host.map(|(pacer, name)| pacer.host(name).enter(is_grader)) {
-            Some(Err(waiting)) if !is_grader && waiting.throttled_for() >= self.config.budget => {
+            Some(Err(waiting)) if !is_grader && waiting.throttled_for() > self.config.budget => {
                 // Nobody would learn from its waiting: others find out whether the host answers again.
                 let cap = Cap::Throttling(waiting.throttled_for());
                 CallFuture::refused(call.cannot_wait(cap))
@@ -216,7 +214,7 @@ where
                     call.seated(seat);
                 }
                 // Some services send on `call`.
-                let inner = CURRENT.sync_scope(call.clone(), || self.inner.call(request));
+                let inner = link::within(&call, || self.inner.call(request));
                 CallFuture::running(inner, call)
             }
         }

@@ -16,6 +16,7 @@ use crate::{
     Attempt, BoxError, Error, ErrorKind, OnLedgerError,
     clock::{Expired, Late, Passed, Timers},
     evidence::classify_body,
+    link,
 };
 
 /// The body of a response that passed a [`LedgerService`](super::LedgerService): the server's bytes,
@@ -142,7 +143,7 @@ where
     /// One step upstream: a frame, or `None` when something else happened.
     fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         // The body first and the clocks second: what is there is taken.
-        match Pin::new(&mut self.inner).poll_frame(cx) {
+        match link::apart(|| Pin::new(&mut self.inner).poll_frame(cx)) {
             Poll::Ready(Some(Ok(frame))) => {
                 let now = Instant::now();
                 if let Some(late) = self.timers.arrived(now) {

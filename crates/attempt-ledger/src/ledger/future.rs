@@ -27,7 +27,7 @@ use crate::{
     Attempt, BoxError, Call, Error, ErrorKind, LedgerRequest, OnLedgerError,
     clock::{LazyTimer, Timers},
     evidence::classify,
-    link::Link,
+    link::{self, Link},
 };
 
 /// Everything about an attempt that is not opened yet.
@@ -212,7 +212,7 @@ where
                 } => {
                     let Some(clocks) = timers.as_mut() else { return Poll::Pending };
                     // The inner future first and the clocks second.
-                    match future.poll(cx) {
+                    match link::apart(|| future.poll(cx)) {
                         Poll::Ready(Ok(response)) => {
                             let now = Instant::now();
                             if let Some(expired) = clocks.head_arrived(now) {
@@ -332,7 +332,7 @@ where
         Watched::Nothing(unsettled) => (None, Some(unsettled)),
     };
     State::Calling {
-        future: service.call(request),
+        future: link::apart(|| service.call(request)),
         live,
         attempt: Some(attempt),
         unsettled,
