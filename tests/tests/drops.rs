@@ -196,7 +196,7 @@ async fn the_reader_of_a_stream_sees_its_end_only_when_ordinal_one_is_frozen() {
 /// ordinal one is graded whatever the reader does.
 #[tokio::test(start_paused = true)]
 async fn no_moment_of_a_drop_leaves_a_row_open() {
-    for gate in [GateKind::Whole, GateKind::Head] {
+    for gate in [GateKind::Whole, GateKind::FirstContent, GateKind::Head] {
         for after in (0..60).chain([100, 400, 700, 720, 740, 760]) {
             for head in [
                 document("hello", "stop"),

@@ -392,3 +392,86 @@ async fn a_host_that_only_throttles_is_given_up_after_a_budget() {
     let firsts = folded(&ledger).slots.len();
     assert!(firsts <= 16, "{firsts} ordinals were spent on a host that only throttles");
 }
+
+/// One throttle, long ago, is not a host that throttles ever since.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_was_left_alone_since_its_throttle_is_not_given_up() {
+    for quiet in [s(150), s(86_400)] {
+        let ledger = Ledger::memory();
+        let call = CallLayer::new().attempts(1).budget(s(100));
+        let slow = document("hello", "stop").after(s(5));
+        let service = paced(&ledger, call, [document("", "").status(429), slow]);
+        service.clone().oneshot(chat("a")).await.expect("a 429");
+        sleep(quiet).await;
+        let (first, second) =
+            tokio::join!(service.clone().oneshot(chat("b")), service.oneshot(chat("c")));
+        first.expect("answer");
+        second.unwrap_or_else(|error| panic!("after {quiet:?}: {error}"));
+    }
+}
+
+/// Nobody finds out whether such a host answers again if all are turned away.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_and_is_not_polled_does_not_have_the_others_turned_away() {
+    let ledger = Ledger::memory();
+    let call = CallLayer::new().attempts(1).budget(s(100));
+    let mut script = vec![document("", "").status(429); 6];
+    script.push(document("hello", "stop"));
+    let service = paced(&ledger, call, script);
+    service.clone().oneshot(chat("a")).await.expect("a 429");
+    let mut unpolled = Box::pin(service.clone().oneshot(chat("b")));
+    assert!(tokio::time::timeout(ms(1), &mut unpolled).await.is_err());
+    for i in 0..5 {
+        sleep(s(61)).await;
+        service.clone().oneshot(chat(&format!("c{i}"))).await.expect("a 429");
+    }
+    sleep(s(61)).await;
+    service.oneshot(chat("d")).await.expect("answer");
+    assert_eq!(verdicts(&ledger, "d"), ["ok"]);
+}
+
+/// A call has its place until its response is handed up, so that a long stream, or a slow reader of
+/// one, does not space the calls that follow.
+#[tokio::test(start_paused = true)]
+async fn the_time_to_read_a_stream_does_not_hold_up_the_next_calls() {
+    let ledger = Ledger::memory();
+    let event = |delta: &str, finish: &str| {
+        format!(
+            r#"data: {{"choices":[{{"index":0,"delta":{{{delta}}},"finish_reason":{finish}}}]}}"#
+        ) + "\n\n"
+    };
+    let (delta, finish) = (event(r#""content":"x""#, "null"), event("", r#""stop""#));
+    let long = sse(vec![
+        delta.as_str().into(),
+        Step::Wait(s(50)),
+        finish.as_str().into(),
+        "data: [DONE]\n\n".into(),
+    ]);
+    let call = CallLayer::new().pacing(Pacer::slow_start(1));
+    let service = paced(&ledger, call, [long]);
+    for case in ["a", "b"] {
+        let response = service.clone().oneshot(chat(case)).await.expect("a head");
+        text(response.into_body()).await.expect("whole");
+    }
+    service.clone().oneshot(chat("c")).await.expect("a head");
+    let started = Instant::now();
+    service.oneshot(chat("d")).await.expect("a head");
+    assert!(started.elapsed() < s(1), "{:?}", started.elapsed());
+}
+
+/// A future may be made anywhere; only its polls need a runtime.
+#[test]
+fn a_call_that_has_to_wait_can_be_made_outside_a_runtime() {
+    let ledger = Ledger::memory();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("runtime");
+    let call = CallLayer::new().attempts(1).budget(s(100));
+    let mut service = paced(&ledger, call, [throttled("30"), document("hello", "stop")]);
+    runtime.block_on(service.clone().oneshot(chat("a"))).expect("a 429");
+    let waiting = service.call(chat("b"));
+    runtime.block_on(waiting).expect("answer");
+    assert_eq!(verdicts(&ledger, "b"), ["ok"]);
+}

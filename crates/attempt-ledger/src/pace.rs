@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -107,7 +107,7 @@ struct State {
     window: f64,
     /// Below it the window grows by half with each window of answers, above it by two.
     threshold: f64,
-    /// How long answers take, in seconds, averaged over the last few.
+    /// How long calls that were answered had a place, in seconds, averaged over the last few.
     latency: Option<f64>,
     /// What the host itself asked for.
     hint_until: Option<Instant>,
@@ -207,6 +207,11 @@ impl State {
     }
 
     fn throttled(&mut self, sent: Instant, hint: Option<Duration>, now: Instant) {
+        let latest = self.last_throttle.max(self.not_before);
+        if latest.is_some_and(|at| now > deadline(at, SETTLED)) {
+            self.streak = 0;
+            self.streak_since = None;
+        }
         // What was sent before the last throttle was seen tells nothing new.
         if self.last_throttle.is_none_or(|last| sent > last) {
             self.streak = self.streak.saturating_add(1);
@@ -236,11 +241,12 @@ impl State {
         }
     }
 
-    fn answered(&mut self, sent: Instant, now: Instant) {
+    /// `took` of its time it had a place.
+    fn answered(&mut self, took: Duration, now: Instant) {
         self.streak = 0;
         self.streak_since = None;
         self.answered.count(now);
-        let took = now.saturating_duration_since(sent).as_secs_f64();
+        let took = took.as_secs_f64();
         self.latency = Some(self.latency.map_or(took, |before| 0.8 * before + 0.2 * took));
         self.window += if self.window < self.threshold { 0.5 } else { 2.0 / self.window };
     }
@@ -356,10 +362,15 @@ impl Waiting {
         self.host.hint()
     }
 
-    /// For how long the host has done nothing but throttle.
+    /// For how long the host was seen to do nothing but throttle; zero where this call may try again.
     pub(crate) fn throttled_for(&self) -> Duration {
-        let since = lock(&self.host.0).streak_since;
-        since.map(|since| since.elapsed()).unwrap_or_default()
+        let state = lock(&self.host.0);
+        match (state.streak_since, state.last_throttle) {
+            (Some(since), Some(last)) if state.blocked(Instant::now()).is_some() => {
+                last.saturating_duration_since(since)
+            }
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -383,7 +394,7 @@ pub(crate) struct Seat {
     counted: bool,
     probes: AtomicBool,
     retrying: AtomicBool,
-    left: AtomicBool,
+    left: OnceLock<Instant>,
 }
 
 impl Seat {
@@ -393,7 +404,7 @@ impl Seat {
             counted,
             probes: AtomicBool::new(probes),
             retrying: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            left: OnceLock::new(),
         }
     }
 
@@ -416,14 +427,16 @@ impl Seat {
             if throttled {
                 state.throttled(sent, outcome.retry_after, now);
                 if self.counted
-                    && !self.left.load(Ordering::Relaxed)
+                    && self.left.get().is_none()
                     && !self.retrying.swap(true, Ordering::Relaxed)
                 {
                     state.retrying = state.retrying.saturating_add(1);
                 }
             } else {
                 if !silent {
-                    state.answered(sent, now);
+                    // A stream is read after its call has left.
+                    let until = self.left.get().copied().unwrap_or(now);
+                    state.answered(until.saturating_duration_since(sent), now);
                 }
                 self.no_longer_retries(&mut state);
             }
@@ -448,7 +461,7 @@ impl Seat {
     pub(crate) fn leave(&self) {
         let wakers = {
             let mut state = lock(&self.host.0);
-            if self.left.swap(true, Ordering::Relaxed) {
+            if self.left.set(Instant::now()).is_err() {
                 return;
             }
             if self.probes.swap(false, Ordering::Relaxed) {
