@@ -17,8 +17,8 @@ use crate::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, whatever the verdicts and the numbers are
-  1  the demo found something else than expected, a kept answer could not be graded, or a run or
-     grading was stopped before its end
+  1  the demo found something else than expected, a kept answer could not be graded, a run left
+     calls unsent since its server throttles, or a run or grading was stopped before its end
   2  an argument or an input is wrong and nothing was sent, or the output could not be written
   3  the ledger could not be opened, read or written";
 
@@ -243,9 +243,13 @@ pub(crate) struct Run {
     /// The longest that one call may take, its attempts and pauses together.
     #[arg(long, default_value = "900s", value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) budget: Duration,
-    /// Calls at once.
+    /// At most so many calls at once. A server that throttles is asked less, and is waited for before
+    /// a first attempt is spent.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) concurrency: u32,
+    /// Waits for no server before a call: first attempts are spent on one that throttles.
+    #[arg(long)]
+    pub(crate) no_pacing: bool,
     /// How progress is told on standard error, with the three numbers as they stand.
     #[arg(long, value_enum, default_value_t, value_name = "HOW", long_help = PROGRESS)]
     pub(crate) progress: ProgressArg,
@@ -369,9 +373,13 @@ pub(crate) struct Rerun {
     /// The environment variable that holds the API key, sent as a bearer token.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) api_key_env: Option<String>,
-    /// Calls at once.
+    /// At most so many calls at once. A server that throttles is asked less, and is waited for before
+    /// a first attempt is spent.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) concurrency: u32,
+    /// Waits for no server before a call: first attempts are spent on one that throttles.
+    #[arg(long)]
+    pub(crate) no_pacing: bool,
     /// Keeps the answers, as `run --archive` does.
     #[arg(long)]
     pub(crate) archive: bool,

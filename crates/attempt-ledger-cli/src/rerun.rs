@@ -93,7 +93,12 @@ fn arguments(
         }
     }
     add("concurrency", args.concurrency.to_string().into());
-    let flags = [("--stream", target.stream), ("--archive", args.archive), ("--fresh", true)];
+    let flags = [
+        ("--stream", target.stream),
+        ("--archive", args.archive),
+        ("--no-pacing", args.no_pacing),
+        ("--fresh", true),
+    ];
     all.extend(flags.iter().filter(|(_, set)| *set).map(|(name, _)| OsString::from(name)));
     all.push("--".into());
     all.push(args.cases.clone().into());

@@ -68,6 +68,8 @@ pub(super) struct Driven {
     pub(super) planned: Option<usize>,
     /// Samples that were finished before.
     pub(super) skipped: usize,
+    /// Samples whose call ended before an attempt, since their host was not to be called.
+    pub(super) unsent: Option<Unsent>,
     /// Samples that nothing was started of.
     pub(super) not_started: usize,
     /// Samples whose call was let go of.
@@ -76,9 +78,18 @@ pub(super) struct Driven {
     pub(super) ledger: Option<Error>,
 }
 
+/// Calls that no ordinal was spent on.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    pub(super) calls: usize,
+    /// What the first of them ended with.
+    pub(super) why: String,
+}
+
 /// How one call ended.
 enum Ended {
     Skipped(String),
+    Unsent(String),
     Called(String),
     Ledger(Error),
 }
@@ -165,6 +176,11 @@ where
                             driven.skipped += 1;
                             how
                         }
+                        Ended::Unsent(how) => {
+                            let why = how.clone();
+                            driven.unsent.get_or_insert(Unsent { calls: 0, why }).calls += 1;
+                            format!("not sent: {how}")
+                        }
                         Ended::Called(how) => how,
                         Ended::Ledger(error) => {
                             stopping = true;
@@ -235,6 +251,9 @@ where
         }),
         Err(error) if error.is_finished() => Ended::Skipped("skipped, finished before".to_owned()),
         Err(error) if error.is_ledger() => Ended::Ledger(error),
+        Err(error) if error.is_capped() && error.attempt().is_none() => {
+            Ended::Unsent(error.to_string())
+        }
         Err(error) => Ended::Called(match error.attempt() {
             Some(attempt) => told(attempt),
             None => error.to_string(),

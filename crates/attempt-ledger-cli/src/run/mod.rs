@@ -10,7 +10,7 @@ mod target;
 use std::{collections::HashMap, io, time::Duration};
 
 use attempt_ledger::{
-    Check, ClientBuilder, ClientError, Grader as _, LedgerRetry, ScoreLayer, client,
+    Check, ClientBuilder, ClientError, Grader as _, LedgerRetry, Pacer, ScoreLayer, client,
 };
 use attempt_ledger_core::{CaseId, CheckInfo, Ordinal, RunId, Verdict};
 use attempt_ledger_report::Running;
@@ -30,7 +30,7 @@ use crate::{
     report,
 };
 use cases::{Case, Common, Params};
-use drive::{Calls, Driven, Interrupts};
+use drive::{Calls, Driven, Interrupts, Unsent};
 use plan::Sample;
 use progress::Progress;
 
@@ -162,6 +162,10 @@ pub(crate) fn expected(cases: &[Case]) -> HashMap<CaseId, String> {
     pairs.flatten().collect()
 }
 
+/// Calls at once before the first answer: a server whose limit nobody knows yet costs no more first
+/// attempts than these.
+const FIRST_AT_ONCE: u32 = 4;
+
 fn builder(
     args: &args::Run,
     ledger: &Ledger,
@@ -172,9 +176,13 @@ fn builder(
         None => ScoreLayer::none(),
         Some(grader) => ScoreLayer::configure(grader).diagnostics(true).build(),
     };
+    let client = match args.no_pacing {
+        true => client(ledger.clone()).no_pacing(),
+        false => client(ledger.clone()).pacing(Pacer::slow_start(FIRST_AT_ONCE)),
+    };
     checks
         .into_iter()
-        .fold(client(ledger.clone()), ClientBuilder::check)
+        .fold(client, ClientBuilder::check)
         .clocks(settings::clocks(args))
         .gates(settings::GATES)
         .attempts(args.attempts)
@@ -303,7 +311,8 @@ fn conclude(args: &args::Run, run: &RunId, driven: Driven, out: &mut Out) -> Res
         )));
     }
     told?;
-    let complete = driven.abandoned.is_empty() && driven.not_started == 0;
+    let complete =
+        driven.abandoned.is_empty() && driven.not_started == 0 && driven.unsent.is_none();
     Ok(if complete { Exit::Fine } else { Exit::Failed })
 }
 
@@ -319,7 +328,7 @@ fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result
     let contents = ledger::read(&args.ledger)?;
     report::print(&contents, Some(run), out)?;
     let folded = contents.folded;
-    let Driven { skipped, not_started, abandoned, .. } = driven;
+    let Driven { skipped, unsent, not_started, abandoned, .. } = driven;
     if *skipped > 0 {
         writeln!(out, "skipped, finished before: {skipped}")?;
     }
@@ -334,6 +343,13 @@ fn tell(args: &args::Run, run: &RunId, driven: &Driven, out: &mut Out) -> Result
         let what = if lost { "lost its first attempt" } else { "was let go of" };
         out.painted(Style::Bad, "abandoned")?;
         writeln!(out, ": case {slot} {what}")?;
+    }
+    if let Some(Unsent { calls, why }) = unsent {
+        let again = same_run(args, run);
+        writeln!(
+            out,
+            "not sent: {calls}, since {why}; {again} goes on with them when the host answers again"
+        )?;
     }
     if *not_started > 0 {
         writeln!(out, "not started: {not_started}; {} goes on with them", same_run(args, run))?;

@@ -92,7 +92,7 @@ impl fmt::Display for Cap {
             Cap::Wait(d) => {
                 write!(
                     f,
-                    "the host asked to wait {d:?}, which is more than is left of the call's budget"
+                    "the host asked to wait {d:.0?}, which is more than is left of the call's budget"
                 )
             }
         }
