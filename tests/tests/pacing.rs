@@ -475,3 +475,40 @@ fn a_call_that_has_to_wait_can_be_made_outside_a_runtime() {
     runtime.block_on(waiting).expect("answer");
     assert_eq!(verdicts(&ledger, "b"), ["ok"]);
 }
+
+/// After a quiet time a host is one of which nothing is known.
+#[tokio::test(start_paused = true)]
+async fn a_throttle_is_forgotten_when_the_host_was_left_alone_for_long() {
+    for (quiet, took) in [(s(300), s(80)), (s(900), s(40))] {
+        let ledger = Ledger::memory();
+        let call = CallLayer::new().attempts(1);
+        let slow = document("hello", "stop").after(s(40));
+        let service = paced(&ledger, call, [slow.clone(), document("", "").status(429), slow]);
+        service.clone().oneshot(chat("a")).await.expect("answer");
+        service.clone().oneshot(chat("b")).await.expect("a 429");
+        sleep(quiet).await;
+        let started = Instant::now();
+        let (first, second) =
+            tokio::join!(service.clone().oneshot(chat("c")), service.oneshot(chat("d")));
+        assert!(first.is_ok() && second.is_ok());
+        assert_eq!(started.elapsed(), took, "after {quiet:?}");
+    }
+}
+
+/// An answer's status says nothing of a throttle that comes within it.
+#[tokio::test(start_paused = true)]
+async fn a_throttle_within_a_stream_is_one() {
+    for error in [
+        r#"data: {"error":{"message":"x","type":"overloaded_error"}}"#,
+        r#"data: {"error":{"message":"x","code":"rate_limit_exceeded"}}"#,
+    ] {
+        let ledger = Ledger::memory();
+        let call = CallLayer::new().attempts(1);
+        let stream = sse(vec![format!("{error}\n\n").as_str().into()]);
+        let service = paced(&ledger, call, [stream, document("hello", "stop")]);
+        service.clone().oneshot(chat("a")).await.expect("a response");
+        let started = Instant::now();
+        service.oneshot(chat("b")).await.expect("answer");
+        assert_eq!(started.elapsed(), s(5) + ms(10), "{error}");
+    }
+}

@@ -35,7 +35,8 @@ use crate::{
 /// more: the call ends at once, unless it is the one that tries whether the host answers again.
 ///
 /// Until a host throttles for the first time nothing is held back, unless
-/// [`slow_start`](Self::slow_start) says so. Calls of graders are not counted, and wait for a host's
+/// [`slow_start`](Self::slow_start) says so; and again once a host was left alone for ten minutes
+/// after its last throttle. Calls of graders are not counted, and wait for a host's
 /// own hint only: the call that they grade waits for them.
 #[derive(Clone)]
 pub struct Pacer(Arc<Inner>);
@@ -101,6 +102,7 @@ impl fmt::Debug for Pacer {
 pub(crate) struct Host(Mutex<State>);
 
 struct State {
+    first_window: f64,
     /// Calls that were let through and have not ended.
     in_flight: u32,
     /// So many at once.
@@ -139,6 +141,7 @@ enum Blocked {
 impl State {
     fn new(window: f64) -> Self {
         State {
+            first_window: window,
             in_flight: 0,
             window,
             threshold: f64::INFINITY,
@@ -163,6 +166,20 @@ impl State {
             && self.queue.is_empty()
             && self.not_before.is_none_or(|at| at <= now)
             && (self.rate.is_none() || self.last_throttle.is_none_or(|at| now > at + SETTLED))
+    }
+
+    /// What a throttle told is forgotten once the host was left alone for long after it.
+    fn forget(&mut self, now: Instant) {
+        let is_free = self.in_flight == 0 && self.queue.is_empty();
+        if is_free && self.is_settled(now) {
+            *self = State::new(self.first_window);
+        }
+    }
+
+    /// Whether its last throttle, and what that made it wait, are long over.
+    fn is_settled(&self, now: Instant) -> bool {
+        let latest = self.last_throttle.max(self.not_before);
+        latest.is_some_and(|at| now > deadline(at, SETTLED))
     }
 
     fn hint_left(&self, now: Instant) -> Option<Instant> {
@@ -207,8 +224,7 @@ impl State {
     }
 
     fn throttled(&mut self, sent: Instant, hint: Option<Duration>, now: Instant) {
-        let latest = self.last_throttle.max(self.not_before);
-        if latest.is_some_and(|at| now > deadline(at, SETTLED)) {
+        if self.is_settled(now) {
             self.streak = 0;
             self.streak_since = None;
         }
@@ -294,6 +310,7 @@ impl Host {
     pub(crate) fn enter(self: &Arc<Self>, is_grader: bool) -> Result<Seat, Waiting> {
         let now = Instant::now();
         let mut state = lock(&self.0);
+        state.forget(now);
         if is_grader {
             if state.hint_left(now).is_none() {
                 return Ok(Seat::new(self, false, false));
@@ -412,7 +429,10 @@ impl Seat {
     pub(crate) fn ended(&self, sent: Instant, outcome: &Outcome) {
         let throttled = outcome.verdict == Verdict::Throttled
             || (outcome.verdict == Verdict::ProviderError
-                && outcome.detail.cause == Some(ErrorCause::Throttled));
+                && matches!(
+                    outcome.detail.cause,
+                    Some(ErrorCause::Throttled | ErrorCause::Overloaded)
+                ));
         // Of these nothing is known of the host.
         let silent = matches!(
             outcome.verdict,
