@@ -430,25 +430,28 @@ async fn a_call_that_waits_and_is_not_polled_does_not_have_the_others_turned_awa
     assert_eq!(verdicts(&ledger, "d"), ["ok"]);
 }
 
+/// A stream that shows its content at once, and ends 50 seconds later.
+fn long_stream() -> Head {
+    let event = |delta: &str, finish: &str| {
+        let choice = format!(r#"{{"index":0,"delta":{{{delta}}},"finish_reason":{finish}}}"#);
+        format!("data: {{\"choices\":[{choice}]}}\n\n")
+    };
+    let (delta, finish) = (event(r#""content":"x""#, "null"), event("", r#""stop""#));
+    sse(vec![
+        delta.as_str().into(),
+        Step::Wait(s(50)),
+        finish.as_str().into(),
+        "data: [DONE]\n\n".into(),
+    ])
+}
+
 /// A call has its place until its response is handed up, so that a long stream, or a slow reader of
 /// one, does not space the calls that follow.
 #[tokio::test(start_paused = true)]
 async fn the_time_to_read_a_stream_does_not_hold_up_the_next_calls() {
     let ledger = Ledger::memory();
-    let event = |delta: &str, finish: &str| {
-        format!(
-            r#"data: {{"choices":[{{"index":0,"delta":{{{delta}}},"finish_reason":{finish}}}]}}"#
-        ) + "\n\n"
-    };
-    let (delta, finish) = (event(r#""content":"x""#, "null"), event("", r#""stop""#));
-    let long = sse(vec![
-        delta.as_str().into(),
-        Step::Wait(s(50)),
-        finish.as_str().into(),
-        "data: [DONE]\n\n".into(),
-    ]);
     let call = CallLayer::new().pacing(Pacer::slow_start(1));
-    let service = paced(&ledger, call, [long]);
+    let service = paced(&ledger, call, [long_stream()]);
     for case in ["a", "b"] {
         let response = service.clone().oneshot(chat(case)).await.expect("a head");
         text(response.into_body()).await.expect("whole");
@@ -511,4 +514,24 @@ async fn a_throttle_within_a_stream_is_one() {
         service.oneshot(chat("b")).await.expect("answer");
         assert_eq!(started.elapsed(), s(5) + ms(10), "{error}");
     }
+}
+
+/// A host that shows content answers again, long before that answer is whole.
+#[tokio::test(start_paused = true)]
+async fn the_first_content_of_a_stream_ends_a_streak_of_throttles() {
+    let ledger = Ledger::memory();
+    let call = CallLayer::new().attempts(1).budget(s(100));
+    let mut script = vec![document("", "").status(429); 6];
+    script.extend([long_stream(), long_stream().after(s(5))]);
+    let service = paced(&ledger, call, script);
+    for i in 0..6 {
+        service.clone().oneshot(chat(&format!("a{i}"))).await.expect("a 429");
+        sleep(s(61)).await;
+    }
+    let reading = service.clone().oneshot(chat("b")).await.expect("a head");
+    let (first, second) =
+        tokio::join!(service.clone().oneshot(chat("c")), service.oneshot(chat("d")));
+    first.expect("a head");
+    second.unwrap_or_else(|error| panic!("{error}"));
+    text(reading.into_body()).await.expect("whole");
 }

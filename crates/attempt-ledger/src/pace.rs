@@ -225,8 +225,7 @@ impl State {
 
     fn throttled(&mut self, sent: Instant, hint: Option<Duration>, now: Instant) {
         if self.is_settled(now) {
-            self.streak = 0;
-            self.streak_since = None;
+            self.answers();
         }
         // What was sent before the last throttle was seen tells nothing new.
         if self.last_throttle.is_none_or(|last| sent > last) {
@@ -257,10 +256,15 @@ impl State {
         }
     }
 
-    /// `took` of its time it had a place.
-    fn answered(&mut self, took: Duration, now: Instant) {
+    /// The host does not do nothing but throttle.
+    fn answers(&mut self) {
         self.streak = 0;
         self.streak_since = None;
+    }
+
+    /// `took` of its time it had a place.
+    fn answered(&mut self, took: Duration, now: Instant) {
+        self.answers();
         self.answered.count(now);
         let took = took.as_secs_f64();
         self.latency = Some(self.latency.map_or(took, |before| 0.8 * before + 0.2 * took));
@@ -460,6 +464,24 @@ impl Seat {
                 }
                 self.no_longer_retries(&mut state);
             }
+            state.take_wakers()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The first content of what was sent at `sent` came: whatever becomes of it, its host does not
+    /// throttle now.
+    pub(crate) fn shows_content(&self, sent: Instant) {
+        let wakers = {
+            let mut state = lock(&self.host.0);
+            if state.streak == 0 || state.last_throttle.is_some_and(|last| sent <= last) {
+                return;
+            }
+            state.answers();
+            if self.probes.swap(false, Ordering::Relaxed) {
+                state.probing = false;
+            }
+            self.no_longer_retries(&mut state);
             state.take_wakers()
         };
         wakers.into_iter().for_each(Waker::wake);

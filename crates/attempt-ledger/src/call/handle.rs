@@ -356,6 +356,13 @@ impl Call {
         }
     }
 
+    /// For the pacer: the first content of an attempt that was sent at `sent` came.
+    pub(crate) fn shows_content(&self, sent: Instant) {
+        if let Some(seat) = self.0.seat.get() {
+            seat.shows_content(sent);
+        }
+    }
+
     /// How long its host is to be left alone from now on.
     pub(crate) fn host_wait(&self) -> Duration {
         self.0.seat.get().map(Seat::wait).unwrap_or_default()

@@ -185,6 +185,9 @@ impl Live {
         if self.first_content.is_none() && head.tap.has_first_content() {
             self.first_content = Some(now);
             timers.content_came();
+            if let (Some(call), Some(sent)) = (self.attempt.call(), self.started) {
+                call.shows_content(sent);
+            }
         }
         let facts = head.tap.facts();
         if facts.fault.is_some() || facts.uninspected.is_some() {
