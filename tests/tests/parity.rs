@@ -59,6 +59,9 @@ fn without_times(row: &AttemptRow) -> Value {
     for name in ["attempt", "call", "head_us", "first_content_us", "end_us", "fingerprint"] {
         object.remove(name);
     }
+    if let Some(detail) = object.get_mut("detail").and_then(Value::as_object_mut) {
+        detail.remove("reader_us");
+    }
     row
 }
 
