@@ -12,8 +12,8 @@ use crate::{BoxError, GradeInput, RuleError, rule::invalid};
 /// Makes the requests of a [`ModelGrader`](crate::ModelGrader) for servers that speak OpenAI's chat
 /// completions: one message of the user, made from a template.
 ///
-/// In the template `{answer}` is the answer's text, `{case}` the case's id and `{expected}` what was
-/// expected of it; all else is taken as it is, braces too, and so is what is put in.
+/// In the template `{answer}` is the answer's text, `{case}` the case's id, `{prompt}` what was asked
+/// and `{expected}` what was expected; all else is taken as it is, braces too, and so is what is put in.
 ///
 /// ```
 /// use attempt_ledger::ChatTemplate;
@@ -34,6 +34,7 @@ pub struct ChatTemplate {
     uri: Uri,
     template: String,
     headers: Vec<(HeaderName, HeaderValue)>,
+    prompts: HashMap<CaseId, String>,
     expected: HashMap<CaseId, String>,
     fields: Map<String, Value>,
 }
@@ -59,8 +60,8 @@ impl ChatTemplate {
             ));
         }
         let fields = Map::from_iter([("model".to_owned(), Value::String(model.into()))]);
-        let (headers, expected) = (Vec::new(), HashMap::new());
-        Ok(ChatTemplate { uri, template, headers, expected, fields })
+        let (prompts, expected) = (HashMap::new(), HashMap::new());
+        Ok(ChatTemplate { uri, template, headers: Vec::new(), prompts, expected, fields })
     }
 
     /// With another header, for credentials for instance, marked sensitive.
@@ -78,6 +79,12 @@ impl ChatTemplate {
         self
     }
 
+    /// With what was asked in each case, for `{prompt}`.
+    #[must_use]
+    pub fn prompts(self, prompts: HashMap<CaseId, String>) -> Self {
+        ChatTemplate { prompts, ..self }
+    }
+
     /// With the expected answer of each case, for `{expected}`.
     #[must_use]
     pub fn expected(self, expected: HashMap<CaseId, String>) -> Self {
@@ -87,7 +94,7 @@ impl ChatTemplate {
     /// The request that asks for the grade of this answer.
     ///
     /// # Errors
-    /// When the template says `{expected}`, and the case has nothing expected.
+    /// When the template says `{prompt}` or `{expected}`, and the case has none.
     pub fn request(&self, input: &GradeInput) -> Result<Request<Full<Bytes>>, BoxError> {
         let message = serde_json::json!([{"role": "user", "content": self.fill(input)?}]);
         let mut fields = self.fields.clone();
@@ -108,15 +115,20 @@ impl ChatTemplate {
         while let Some(at) = rest.find('{') {
             let (before, from) = rest.split_at(at);
             filled.push_str(before);
+            let case = &input.slot.case;
             let named = [
                 ("{answer}", Some(&*input.content.text)),
-                ("{case}", Some(input.slot.case.as_str())),
-                ("{expected}", self.expected.get(&input.slot.case).map(String::as_str)),
+                ("{case}", Some(case.as_str())),
+                ("{prompt}", self.prompts.get(case).map(String::as_str)),
+                ("{expected}", self.expected.get(case).map(String::as_str)),
             ];
             match named.into_iter().find(|(name, _)| from.starts_with(name)) {
                 Some((name, value)) => {
-                    filled
-                        .push_str(value.ok_or_else(|| nothing_expected(input, "expected answer"))?);
+                    let what = match name {
+                        "{prompt}" => "prompt",
+                        _ => "expected answer",
+                    };
+                    filled.push_str(value.ok_or_else(|| nothing_expected(input, what))?);
                     rest = from.get(name.len()..).unwrap_or_default();
                 }
                 None => {
