@@ -11,6 +11,7 @@ use crate::{
     checks::{self, CheckArg},
     duration,
     graders::{self, GraderArg},
+    judge::{self, RangeArg},
     out::Color,
 };
 
@@ -259,9 +260,8 @@ pub(crate) struct Run {
     /// Asks for answers as documents (the default).
     #[arg(long)]
     no_stream: bool,
-    /// Grades answers; see --help for the graders.
-    #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
-    pub(crate) grader: Option<GraderArg>,
+    #[command(flatten)]
+    pub(crate) graders: Graders,
     /// Makes an answer that fails it `off_target`; see --help for the checks.
     #[arg(long, value_name = "CHECK", long_help = checks::HELP)]
     pub(crate) check: Vec<CheckArg>,
@@ -274,6 +274,22 @@ pub(crate) struct Run {
     /// The run that this one repeats: its settings must be the same.
     #[arg(skip)]
     pub(crate) repeats: Option<RunId>,
+}
+
+// A comment of the other kind would be the command's.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Graders {
+    /// Grades answers; see --help for the graders. Given again, the first is the one that is
+    /// published, and the grades of the others stand beside.
+    #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
+    pub(crate) grader: Vec<GraderArg>,
+    /// What --grader model:NAME asks, instead of its own text; see --help for that.
+    #[arg(long, value_name = "FILE", long_help = judge::HELP)]
+    pub(crate) grader_prompt: Option<PathBuf>,
+    /// The grades that --grader model:NAME may give, 0..1 unless set. A grade outside is refused, and
+    /// leaves the attempt without one.
+    #[arg(long, value_name = "LOW..HIGH", allow_hyphen_values = true)]
+    pub(crate) grader_range: Option<RangeArg>,
 }
 
 /// How progress is told.
@@ -344,8 +360,8 @@ pub(crate) struct Grade {
 /// Makes an earlier run once more, as a run of its own.
 ///
 /// As `run --fresh` with the settings of that run: URL, model, clocks, attempts, budget, effect, epochs,
-/// stream, and the grader where its name says all of it. What a ledger does not hold is asked for, and
-/// checked against its digests there: the cases, --params, and graders with settings. Cases that are
+/// stream, and the graders where their names say all of them. What a ledger does not hold is asked for,
+/// and checked against its digests there: the cases, --params, and all graders where one has settings. Cases that are
 /// not the earlier run's, and settings that differ, are refused before anything is sent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -367,9 +383,8 @@ pub(crate) struct Rerun {
     /// The fields of every request, as the run was begun with them.
     #[arg(long, value_name = "JSON")]
     pub(crate) params: Option<String>,
-    /// The grader, as the run was begun with it; by its name in the ledger unless set.
-    #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
-    pub(crate) grader: Option<GraderArg>,
+    #[command(flatten)]
+    pub(crate) graders: Graders,
     /// The environment variable that holds the API key, sent as a bearer token.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) api_key_env: Option<String>,

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::{
     archive, args,
     failure::{Exit, Failure},
-    graders::AnyGrader,
+    graders::{Known, ReadyGrader},
     ledger, lookup,
     out::{Out, complain},
     run::{
@@ -33,7 +33,9 @@ const AT_ONCE: usize = 8;
 pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> {
     let cases = read_cases(args)?;
     let known = cases.as_deref().map(expected).unwrap_or_default();
-    let grader = args.grader.build(&known)?;
+    let listed = cases.as_deref().unwrap_or_default();
+    let of_cases = Known { cases: listed, expected: &known, question: None, uri: None };
+    let grader = args.grader.build(&of_cases)?;
     // Read first: where there is nothing to do, nothing is written, not even that it was opened.
     let folded = ledger::read(&args.dir)?.told();
     let run = chosen(args, &folded)?;
@@ -63,7 +65,7 @@ pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> 
         ledger: &ledger,
         archive: archive::existing(&args.dir)?,
         event: RunEvent { durability: ledger.durability(), ..event.clone() },
-        grader: Arc::new(grader),
+        grader: Arc::new(grader.by_rule()?),
     };
     let done = runtime.block_on(async {
         let mut interrupts = Interrupts::listen()?;
@@ -169,7 +171,7 @@ struct Work<'a> {
     ledger: &'a Ledger,
     archive: Option<Archive>,
     event: RunEvent,
-    grader: Arc<AnyGrader>,
+    grader: Arc<ReadyGrader>,
 }
 
 impl Work<'_> {

@@ -11,13 +11,22 @@ use std::{
 };
 
 use attempt_ledger::{
-    BoxError, BoxGrader, CommandGrader, Contains, Exact, GradeInput, Graded, Grader, NumberGrader,
-    RegexGrader, RuleError, SchemaGrader,
+    BoxError, BoxGrader, ChatTemplate, CommandGrader, Contains, Exact, GradeInput, Graded, Grader,
+    NumberGrader, RegexGrader, RuleError, SchemaGrader,
 };
 use attempt_ledger_core::{CaseId, Digest, GraderInfo};
 use attempt_ledger_store::Ledger;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body::Body;
+use http_body_util::Full;
+use tower::Service;
 
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    judge::{self, Question},
+    run::{cases::Case, target::is_name},
+};
 
 /// One `--grader`.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +43,8 @@ pub(crate) enum GraderArg {
     Schema(PathBuf),
     /// What a line of the shell prints.
     Command(String),
+    /// What this model says, at the server of the run.
+    Model(String),
 }
 
 /// What `--help` says of each.
@@ -50,10 +61,11 @@ Grades answers, ordinal one's for the score. GRADER is one of
                     JSON object on its standard input: run, case, epoch, step, ordinal, verdict,
                     text, tool_calls, refusal, finish_reason, and expected where the case has it;
                     another exit code than 0 leaves the attempt without a grade
+  model:NAME        the last number that this model says, asked at the same server with the same key;
+                    see --grader-prompt and --grader-range. Its calls are rows of role grader
 and else 0. Where \"expected\" is needed every case has to have it, or nothing is sent.";
 
-const NAMES: &str =
-    "they are exact, contains, regex, number, json-schema:FILE, command:LINE; see --help";
+const NAMES: &str = "they are exact, contains, regex, number, json-schema:FILE, command:LINE, model:NAME; see --help";
 
 impl FromStr for GraderArg {
     type Err = String;
@@ -86,6 +98,11 @@ impl FromStr for GraderArg {
                 Ok(GraderArg::Command(line.to_owned()))
             }
             ("command", _) => Err(needs("LINE")),
+            ("model", Some(model)) if is_name(model) => Ok(GraderArg::Model(model.to_owned())),
+            ("model", Some(model)) if !model.is_empty() => {
+                Err("the model's name has more than 256 bytes, or a control character".to_owned())
+            }
+            ("model", _) => Err(needs("NAME")),
             _ => Err(format!("is no grader; {NAMES}")),
         }
     }
@@ -100,9 +117,10 @@ impl GraderArg {
         )
     }
 
-    /// The grader, with the expected answer of each case that has one.
-    pub(crate) fn build(&self, expected: &HashMap<CaseId, String>) -> Result<AnyGrader, Failure> {
+    /// The grader, with what each case has.
+    pub(crate) fn build(&self, known: &Known<'_>) -> Result<AnyGrader, Failure> {
         let wrong = |error: RuleError| Failure::usage("--grader").because(error);
+        let expected = known.expected;
         let all = || expected.clone();
         let grader = match self {
             GraderArg::Exact => BoxGrader::new(Exact::new(all())),
@@ -120,19 +138,69 @@ impl GraderArg {
                 BoxGrader::new(SchemaGrader::new(&schema).map_err(|error| in_file(path, error))?)
             }
             GraderArg::Command(line) => BoxGrader::new(CommandGrader::shell(line).expected(all())),
+            GraderArg::Model(model) => return known.model(model),
         };
         let compares = self.needs_expected()
             || (matches!(self, GraderArg::Command(_)) && !expected.is_empty());
-        Ok(AnyGrader { info: grader.info(), grader, compares })
+        Ok(AnyGrader { info: grader.info(), by: By::Rule(grader), compares })
     }
+}
+
+/// What a run knows of its cases, for its graders.
+pub(crate) struct Known<'a> {
+    pub(crate) cases: &'a [Case],
+    pub(crate) expected: &'a HashMap<CaseId, String>,
+    pub(crate) question: Option<&'a Question>,
+    /// Where a grading model is asked.
+    pub(crate) uri: Option<&'a Uri>,
+}
+
+impl Known<'_> {
+    /// All graders, of which the first is published. Rows tell them by their names.
+    pub(crate) fn graders(&self, args: &[GraderArg]) -> Result<Vec<AnyGrader>, Failure> {
+        let mut all: Vec<AnyGrader> = Vec::new();
+        for arg in args {
+            let grader = arg.build(self)?;
+            let name = &grader.info.name;
+            if all.iter().any(|other| other.info.name == *name) {
+                return Err(Failure::usage(format_args!(
+                    "--grader {arg}: there is a grader named {name:?} already"
+                ))
+                .hint("rows tell graders by their names: grade with the other one in a run of its own"));
+            }
+            all.push(grader);
+        }
+        Ok(all)
+    }
+
+    fn model(&self, model: &str) -> Result<AnyGrader, Failure> {
+        let (Some(question), Some(uri)) = (self.question, self.uri) else {
+            return Err(not_here(&format!("model:{model}")));
+        };
+        let prompts = self.cases.iter().map(|case| (case.id.clone(), case.prompt()));
+        let template = question.template(model, uri, prompts, self.expected)?;
+        let compares = question.needs_expected();
+        Ok(AnyGrader { info: question.info(model), by: By::Model(Box::new(template)), compares })
+    }
+}
+
+fn not_here(name: &str) -> Failure {
+    Failure::usage(format_args!("--grader {name} asks the server of a run, while that goes on"))
+        .hint("give it to `attempt-ledger run` or `rerun`")
 }
 
 /// Any grader of the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct AnyGrader {
     info: GraderInfo,
-    grader: BoxGrader,
+    by: By,
     compares: bool,
+}
+
+#[derive(Clone, Debug)]
+enum By {
+    Rule(BoxGrader),
+    Model(Box<ChatTemplate>),
 }
 
 impl AnyGrader {
@@ -144,9 +212,48 @@ impl AnyGrader {
         let pairs = expected.iter().map(|(case, text)| (case, &**text));
         AnyGrader { info: pinned(self.info, pairs, ledger), ..self }
     }
+
+    pub(crate) fn info(&self) -> GraderInfo {
+        self.info.clone()
+    }
+
+    /// Whether it asks a model.
+    pub(crate) fn asks(&self) -> bool {
+        matches!(self.by, By::Model(_))
+    }
+
+    /// What grades, where it asks no model.
+    pub(crate) fn by_rule(self) -> Result<ReadyGrader, Failure> {
+        match self.by {
+            By::Rule(grader) => Ok(ReadyGrader { info: self.info, grader }),
+            By::Model(_) => Err(not_here(&self.info.name)),
+        }
+    }
+
+    /// What grades; a model is asked through `client`.
+    pub(crate) fn through<S, B>(self, client: S, key: Option<&HeaderValue>) -> ReadyGrader
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: Body<Error: Into<BoxError>, Data: Send> + Send + 'static,
+    {
+        let grader = match self.by {
+            By::Rule(grader) => grader,
+            By::Model(template) => judge::grader(&self.info, *template, client, key),
+        };
+        ReadyGrader { info: self.info, grader }
+    }
 }
 
-impl Grader for AnyGrader {
+/// A grader that can grade, under the name and version that the ledger records.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadyGrader {
+    info: GraderInfo,
+    grader: BoxGrader,
+}
+
+impl Grader for ReadyGrader {
     fn info(&self) -> GraderInfo {
         self.info.clone()
     }
@@ -231,6 +338,7 @@ impl fmt::Display for GraderArg {
             GraderArg::Number(tolerance) => write!(f, "number:{tolerance}"),
             GraderArg::Schema(path) => write!(f, "json-schema:{}", path.display()),
             GraderArg::Command(line) => write!(f, "command:{line}"),
+            GraderArg::Model(model) => write!(f, "model:{model}"),
         }
     }
 }
@@ -249,6 +357,7 @@ mod tests {
             "number:0.5",
             "json-schema:a:b",
             "command:a | b",
+            "model:a:b",
         ] {
             assert_eq!(text.parse::<GraderArg>().map(|arg| arg.to_string()).as_deref(), Ok(text));
         }
@@ -269,6 +378,9 @@ mod tests {
             "json-schema:",
             "command",
             "command: ",
+            "model",
+            "model:",
+            "model:a\n",
         ] {
             assert!(bad.parse::<GraderArg>().is_err(), "{bad}");
         }
@@ -279,7 +391,8 @@ mod tests {
         let version = |arg: &str, text: &str| {
             let expected = HashMap::from([(CaseId::new("a").expect("an id"), text.to_owned())]);
             let arg: GraderArg = arg.parse().expect("a grader");
-            let grader = arg.build(&expected).unwrap_or_else(|failure| panic!("{failure:?}"));
+            let known = Known { cases: &[], expected: &expected, question: None, uri: None };
+            let grader = arg.build(&known).unwrap_or_else(|failure| panic!("{failure:?}"));
             grader.pinned(&expected, &Ledger::memory()).info().version
         };
         for arg in ["exact", "contains", "regex", "number", "command:x"] {

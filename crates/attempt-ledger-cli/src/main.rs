@@ -10,6 +10,7 @@ mod duration;
 mod failure;
 mod grade;
 mod graders;
+mod judge;
 mod ledger;
 mod log;
 mod logging;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use attempt_ledger_core::{Effect, Escaped, Folded, Role, RunEvent, RunId};
+use attempt_ledger_core::{Effect, Escaped, Folded, GraderInfo, Role, RunEvent, RunId};
 use attempt_ledger_report::ReportError;
 use clap::Parser as _;
 
@@ -10,6 +10,7 @@ use crate::{
     args::{self, Args, Command},
     failure::{Exit, Failure},
     graders::GraderArg,
+    judge::RangeArg,
     ledger, lookup,
     out::Out,
     run,
@@ -84,8 +85,19 @@ fn arguments(
     let of_run = folded.planned.iter().filter(|slot| slot.run == event.run);
     let epochs = of_run.filter(|slot| slot.role == Role::Subject).map(|slot| slot.epoch).max();
     add("epochs", epochs.unwrap_or(1).to_string().into());
-    if let Some(grader) = grader(args, event)? {
+    let graders = graders(args, event)?;
+    for grader in &graders {
         add("grader", grader.to_string().into());
+    }
+    if let Some(path) = &args.graders.grader_prompt {
+        add("grader-prompt", path.into());
+    }
+    let asks = |grader: &&GraderArg| matches!(grader, GraderArg::Model(_));
+    let asked = graders.iter().find(asks).map(GraderArg::to_string);
+    let before = event.graders.iter().find(|info| Some(&info.name) == asked.as_ref());
+    let before = before.map(|info| RangeArg { low: info.low, high: info.high });
+    if let Some(range) = args.graders.grader_range.or(before) {
+        add("grader-range", range.to_string().into());
     }
     for (name, given) in [("params", &args.params), ("api-key-env", &args.api_key_env)] {
         if let Some(given) = given {
@@ -105,22 +117,23 @@ fn arguments(
     Ok(all)
 }
 
-/// The grader of the run, by its name where that says all of it; whether it is the same in all that
-/// shapes its grades is compared with the ledger when it is made.
-fn grader(args: &args::Rerun, event: &RunEvent) -> Result<Option<GraderArg>, Failure> {
-    if args.grader.is_some() {
-        return Ok(args.grader.clone());
+/// The graders of the run, by their names where these say all of them; whether they are the same in all
+/// that shapes their grades is compared with the ledger when they are made.
+fn graders(args: &args::Rerun, event: &RunEvent) -> Result<Vec<GraderArg>, Failure> {
+    if !args.graders.grader.is_empty() {
+        return Ok(args.graders.grader.clone());
     }
-    let Some(before) = event.graders.first() else { return Ok(None) };
-    match before.name.parse() {
-        Ok(grader) => Ok(Some(grader)),
-        Err(_) => Err(Failure::usage(format_args!(
-            "run {} was graded by {}, whose settings are not in the ledger",
-            event.run,
-            Escaped(&before.name)
-        ))
-        .hint("give --grader as the run was begun with it")),
-    }
+    let by_name = |before: &GraderInfo| {
+        before.name.parse().map_err(|_| {
+            Failure::usage(format_args!(
+                "run {} was graded by {}, whose settings are not in the ledger",
+                event.run,
+                Escaped(&before.name)
+            ))
+            .hint("give each --grader as the run was begun with it, in the same order")
+        })
+    };
+    event.graders.iter().map(by_name).collect()
 }
 
 fn parsed(arguments: Vec<OsString>) -> Result<args::Run, Failure> {

@@ -29,6 +29,28 @@ pub(crate) struct Case {
     pub(crate) asks: Digest,
 }
 
+impl Case {
+    /// What is asked, for who grades the answer: the user's message, or all messages as JSON.
+    pub(crate) fn prompt(&self) -> String {
+        #[derive(Deserialize)]
+        struct Asked<'a> {
+            #[serde(borrow)]
+            messages: &'a RawValue,
+        }
+        #[derive(Deserialize)]
+        struct Message {
+            role: String,
+            content: String,
+        }
+        let asked: Result<Asked<'_>, _> = serde_json::from_slice(&self.body);
+        let all = asked.map(|asked| asked.messages.get()).unwrap_or_default();
+        match serde_json::from_str::<[Message; 1]>(all) {
+            Ok([Message { role, content }]) if role == "user" => content,
+            _ => all.to_owned(),
+        }
+    }
+}
+
 /// What every request has in common.
 #[derive(Debug)]
 pub(crate) struct Common<'a> {
@@ -160,7 +182,9 @@ impl Place<'_> {
         if common.graded && line.expected.is_none() {
             return Err(self
                 .failure(format_args!("case {id} has no \"expected\", and a grader is set"))
-                .hint("add \"expected\" to the line, or leave --grader out"));
+                .hint(
+                    "add \"expected\" to the line, leave --grader out, or give one that needs none",
+                ));
         }
         let messages = match (&line.prompt, line.messages) {
             (Some(prompt), None) => {

@@ -5,26 +5,30 @@ pub(crate) mod drive;
 mod plan;
 mod progress;
 pub(crate) mod settings;
-mod target;
+pub(crate) mod target;
 
 use std::{collections::HashMap, io, time::Duration};
 
 use attempt_ledger::{
-    Check, ClientBuilder, ClientError, Grader as _, LedgerRetry, Pacer, ScoreLayer, client,
+    Check, ClientBuilder, ClientError, Error, LedgerRetry, Pacer, ScoreLayer, Stack, Transport,
+    client,
 };
-use attempt_ledger_core::{CaseId, CheckInfo, Ordinal, RunId, Verdict};
+use attempt_ledger_core::{CaseId, CheckInfo, GraderInfo, Ordinal, RunId, Verdict};
 use attempt_ledger_report::Running;
 use attempt_ledger_store::{Archive, Ledger, file::FileOptions};
-use http::header;
-use tower::ServiceBuilder;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use http_body::Body;
+use http_body_util::Full;
+use tower::{Layer, Service, ServiceBuilder};
 use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 
 use crate::{
-    archive, args,
-    checks::{self, AnyCheck},
+    archive, args, checks,
     duration::shown,
     failure::{Exit, Failure},
-    graders::{AnyGrader, GraderArg},
+    graders::{AnyGrader, GraderArg, Known},
+    judge::Question,
     ledger, logging,
     out::{Out, Style, complain},
     report,
@@ -46,31 +50,36 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         }
         None => Params::default(),
     };
+    let question = Question::read(&args.graders)?;
     let common = Common {
         model: &args.model,
         params: &params,
         stream: args.stream,
-        graded: args.grader.as_ref().is_some_and(GraderArg::needs_expected),
+        graded: args.graders.grader.iter().any(GraderArg::needs_expected)
+            || question.as_ref().is_some_and(Question::needs_expected),
     };
     let cases = cases::read(&args.cases, &common)?;
     let part = plan::part(args, &cases)?;
     let expected = expected(&cases);
-    let grader = args.grader.as_ref().map(|arg| arg.build(&expected)).transpose()?;
+    let known =
+        Known { cases: &cases, expected: &expected, question: question.as_ref(), uri: Some(&uri) };
+    let graders = known.graders(&args.graders.grader)?;
     let checks = checks::build(&args.check)?;
     let check_infos: Vec<CheckInfo> = checks.iter().map(Check::info).collect();
-    let info = grader.as_ref().map(AnyGrader::info);
+    let infos: Vec<GraderInfo> = graders.iter().map(AnyGrader::info).collect();
 
     // Outlives the ledger, so that Ctrl-C is heard while that is closed.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(no_runtime)?;
     let ledger = ledger::open_with(FileOptions::new(&args.ledger).keyed(args.keyed))?;
-    let name = target::run_name(&uri, &args.model, info.as_ref(), &check_infos, &cases, &ledger);
+    let name = target::run_name(&uri, &args.model, &infos, &check_infos, &cases, &ledger);
     let folded = ledger::read(&args.ledger)?.told();
     let run = settings::choose(args, &folded, &name)?;
-    let grader = grader.map(|grader| grader.pinned(&expected, &ledger));
-    let info = grader.as_ref().map(AnyGrader::info);
-    let range = info.as_ref().map_or([0.0, 1.0], |info| [info.low, info.high]);
-    let event = settings::event(args, run.clone(), &ledger, (info, check_infos), &uri, &params)?;
+    let pinned = graders.into_iter().map(|grader| grader.pinned(&expected, &ledger));
+    let graders: Vec<AnyGrader> = pinned.collect();
+    let infos: Vec<GraderInfo> = graders.iter().map(AnyGrader::info).collect();
+    let range = infos.first().map_or([0.0, 1.0], |info| [info.low, info.high]);
+    let event = settings::event(args, run.clone(), &ledger, (infos, check_infos), &uri, &params)?;
     settings::same_target(&folded, &event, &cases, &ledger)?;
     settings::same_fixtures(&folded, &run, &cases, &ledger)?;
     if let Some(earlier) = &args.repeats {
@@ -79,7 +88,17 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     }
 
     let archive = args.archive.then(|| archive::begin(&args.ledger)).transpose()?;
-    let mut builder = builder(args, &ledger, grader, checks);
+    let layers = ServiceBuilder::new()
+        .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
+        .layer(logging::layer())
+        .into_inner();
+    let pacer = (!args.no_pacing).then(|| Pacer::slow_start(FIRST_AT_ONCE));
+    let score = score(args, &ledger, graders, pacer.as_ref(), (&layers, key.as_ref()))?;
+    let mut builder = checks
+        .into_iter()
+        .fold(calls(args, &ledger, pacer.as_ref()), ClientBuilder::check)
+        .score(score)
+        .skip_finished(ledger.clone());
     if let Some(archive) = &archive {
         builder = builder.archive(archive.clone());
     }
@@ -119,10 +138,6 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         let driven = match recorded {
             Some(new) if args.planned => Driven { planned: Some(new), ..Driven::default() },
             Some(_) => {
-                let layers = ServiceBuilder::new()
-                    .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
-                    .layer(logging::layer())
-                    .into_inner();
                 let client = builder.build_through(&layers).map_err(no_client)?;
                 let progress = Progress::start(args.progress, &run, work.samples.len(), running);
                 drive::drive(&client, &calls, work.samples.clone(), progress, &mut interrupts).await
@@ -166,30 +181,54 @@ pub(crate) fn expected(cases: &[Case]) -> HashMap<CaseId, String> {
 /// attempts than these.
 const FIRST_AT_ONCE: u32 = 4;
 
-fn builder(
-    args: &args::Run,
-    ledger: &Ledger,
-    grader: Option<AnyGrader>,
-    checks: Vec<AnyCheck>,
-) -> ClientBuilder {
-    let score = match grader {
-        None => ScoreLayer::none(),
-        Some(grader) => ScoreLayer::configure(grader).diagnostics(true).build(),
+/// How calls are made, those of the cases and those of a grading model.
+fn calls(args: &args::Run, ledger: &Ledger, pacer: Option<&Pacer>) -> ClientBuilder {
+    let client = match pacer {
+        Some(pacer) => client(ledger.clone()).pacing(pacer.clone()),
+        None => client(ledger.clone()).no_pacing(),
     };
-    let client = match args.no_pacing {
-        true => client(ledger.clone()).no_pacing(),
-        false => client(ledger.clone()).pacing(Pacer::slow_start(FIRST_AT_ONCE)),
-    };
-    checks
-        .into_iter()
-        .fold(client, ClientBuilder::check)
+    client
         .clocks(settings::clocks(args))
         .gates(settings::GATES)
         .attempts(args.attempts)
         .budget(args.budget)
         .retry(LedgerRetry::new())
-        .score(score)
-        .skip_finished(ledger.clone())
+}
+
+/// All graders, of which the first is published. A grading model is asked as the cases are, by calls of
+/// its own, which are given their time.
+fn score<L, B>(
+    args: &args::Run,
+    ledger: &Ledger,
+    graders: Vec<AnyGrader>,
+    pacer: Option<&Pacer>,
+    (layers, key): (&L, Option<&HeaderValue>),
+) -> Result<ScoreLayer, Failure>
+where
+    L: Layer<Transport>,
+    Stack<L::Service>: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Error, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Body<Error = Error, Data: Send> + Send + 'static,
+{
+    let calls = calls(args, ledger, pacer);
+    let asks = graders.iter().any(AnyGrader::asks);
+    let limit = asks.then(|| calls.worst_case());
+    let client = asks.then(|| calls.build_through(layers)).transpose().map_err(no_client)?;
+    let mut ready = graders.into_iter().map(|grader| match &client {
+        Some(client) => Ok(grader.through(client.clone(), key)),
+        None => grader.by_rule(),
+    });
+    let Some(published) = ready.next().transpose()? else { return Ok(ScoreLayer::none()) };
+    let mut score = ScoreLayer::configure(published).diagnostics(true);
+    if let Some(limit) = limit {
+        score = score.limit(limit);
+    }
+    for other in ready {
+        score = score.also(other?).map_err(|error| Failure::usage("--grader").because(error))?;
+    }
+    Ok(score.build())
 }
 
 /// The longest that is waited for the last rows.
@@ -220,7 +259,7 @@ fn if_read(told: Result<(), Failure>) -> Result<(), Failure> {
 /// Says that expected answers serve nothing, while there is still time to stop.
 fn warn_of_no_grader(args: &args::Run, cases: &[Case]) {
     let expected = cases.iter().filter(|case| case.expected.is_some()).count();
-    if args.grader.is_some() || args.archive || expected == 0 {
+    if !args.graders.grader.is_empty() || args.archive || expected == 0 {
         return;
     }
     let which = if expected == cases.len() {

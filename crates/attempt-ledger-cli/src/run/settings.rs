@@ -39,7 +39,7 @@ pub(super) fn event(
     args: &args::Run,
     run: RunId,
     ledger: &Ledger,
-    (grader, checks): (Option<GraderInfo>, Vec<CheckInfo>),
+    (graders, checks): (Vec<GraderInfo>, Vec<CheckInfo>),
     uri: &Uri,
     params: &Params,
 ) -> Result<RunEvent, Failure> {
@@ -58,7 +58,7 @@ pub(super) fn event(
             policy: None,
             effect: args.effect.map(Into::into),
         },
-        graders: grader.into_iter().collect(),
+        graders,
         checks,
         target: Some(RunTarget {
             url: uri.to_string(),

@@ -69,17 +69,22 @@ pub(super) fn key(variable: &str) -> Result<HeaderValue, Failure> {
 
 /// Refuses a model's name that would not be recorded as it is sent.
 pub(super) fn model(name: &str) -> Result<(), Failure> {
-    if name.len() > 256 || name.chars().any(char::is_control) {
+    if !is_name(name) {
         return Err(Failure::usage("--model has more than 256 bytes, or a control character"));
     }
     Ok(())
+}
+
+/// Whether it can be a model's name.
+pub(crate) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 256 && !name.chars().any(char::is_control)
 }
 
 /// A name for a run made of all that shapes its answers and grades.
 pub(super) fn run_name(
     uri: &Uri,
     model: &str,
-    grader: Option<&attempt_ledger_core::GraderInfo>,
+    graders: &[attempt_ledger_core::GraderInfo],
     checks: &[attempt_ledger_core::CheckInfo],
     cases: &[super::cases::Case],
     ledger: &Ledger,
@@ -87,16 +92,21 @@ pub(super) fn run_name(
     let mut all: Vec<String> = cases
         .iter()
         .map(|case| {
-            let expected = case.expected.as_ref().filter(|_| grader.is_some());
+            let expected = case.expected.as_ref().filter(|_| !graders.is_empty());
             let expected = expected.map(|text| Digest::of(text.as_bytes()).hex());
             serde_json::json!([case.id, case.fixture, case.asks, expected]).to_string()
         })
         .collect();
     // The order of the lines shapes nothing.
     all.sort_unstable();
+    let graders = match graders {
+        [] => serde_json::Value::Null,
+        [one] => serde_json::json!(one),
+        all => serde_json::json!(all),
+    };
     let head = match checks {
-        [] => serde_json::json!([uri.to_string(), model, grader]),
-        checks => serde_json::json!([uri.to_string(), model, grader, checks]),
+        [] => serde_json::json!([uri.to_string(), model, graders]),
+        checks => serde_json::json!([uri.to_string(), model, graders, checks]),
     };
     let text = format!("attempt-ledger run 1\n{head}\n{}", all.join("\n"));
     format!("run-{}", ledger.recorded(Digest::of(text.as_bytes())).short())
