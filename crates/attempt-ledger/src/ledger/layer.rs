@@ -160,6 +160,7 @@ impl LedgerLayer {
         self.with(|c| c.allow_unlinked = allow)
     }
 
+    #[cfg(feature = "client")]
     pub(crate) fn limit_of_ack(&self) -> Duration {
         self.config.ack_limit
     }
