@@ -19,8 +19,9 @@ use crate::{
     run::{
         cases::{self, Case, Common, Params},
         drive::Interrupts,
-        expected, no_runtime, settings,
+        expected, flush, settings,
     },
+    threads::Threads,
 };
 
 /// How long a grade may take: as long as while a run goes on.
@@ -47,8 +48,8 @@ pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> 
         )?;
         return Ok(Exit::Fine);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(no_runtime)?;
+    // Outlives the ledger, so that Ctrl-C is heard while that is closed.
+    let threads = Threads::start()?;
     let ledger = ledger::open(&args.dir, false)?;
     // Once more, now that nobody else writes.
     let folded = ledger::read(&args.dir)?.folded;
@@ -67,10 +68,11 @@ pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> 
         event: RunEvent { durability: ledger.durability(), ..event.clone() },
         grader: Arc::new(grader.by_rule()?),
     };
-    let done = runtime.block_on(async {
+    let done = threads.run(async {
         let mut interrupts = Interrupts::listen()?;
         let done = work.all(targets(&folded, event), &mut interrupts).await?;
-        tokio::time::timeout(ACK, ledger.flush()).await.unwrap_or(Ok(()))?;
+        tokio::spawn(interrupts.end_at_the_second("the grades"));
+        flush(&ledger, &args.dir).await?;
         Ok::<_, Failure>(done)
     })?;
     tell(args, &run, &done, out)
@@ -163,7 +165,7 @@ struct Done {
     graded: usize,
     missing: usize,
     failed: usize,
-    /// What was not looked at, since Ctrl-C came first.
+    /// What was not looked at, or let go of, since Ctrl-C came first.
     left: usize,
 }
 
@@ -226,14 +228,16 @@ impl Work<'_> {
                 () = interrupts.next() => {
                     if stopping {
                         // What is graded is recorded; a grade that is not has not been given.
-                        std::process::exit(i32::from(Exit::Failed as u8));
+                        done.left = open.len();
+                        break;
                     }
                     stopping = true;
                     complain("stopping: what is being graded goes on to its end; Ctrl-C again lets go of it\n");
                 }
             }
         }
-        done.left = waiting.count();
+        done.left += waiting.count();
+        open.shutdown().await;
         Ok(done)
     }
 
@@ -268,7 +272,7 @@ fn tell(args: &args::Grade, run: &RunId, done: &Done, out: &mut Out) -> Result<E
         writeln!(out, "answers are kept by `run --archive`; what was not kept cannot be graded")?;
     }
     if left > 0 {
-        writeln!(out, "not started: {left}; the same command goes on with them")?;
+        writeln!(out, "not graded: {left}; the same command goes on with them")?;
     }
     let report = "attempt-ledger report";
     writeln!(out, "`{report} {} --run {run}` prints the numbers", args.dir.display())?;

@@ -23,6 +23,7 @@ mod request;
 mod rerun;
 mod run;
 mod shell;
+mod threads;
 
 use std::process::ExitCode;
 

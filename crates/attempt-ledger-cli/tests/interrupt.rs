@@ -5,15 +5,15 @@ mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use attempt_ledger_mock::{MockServer, Script, Step};
+use attempt_ledger_mock::{MockServer, Play, Script, Step};
 use common::{Room, await_line, cli, command, finish, interrupt, run_args, stderr_lines};
 use tokio::sync::Notify;
 
 const CASES: &str = "{\"id\":\"a\",\"prompt\":\"<a>\"}\n{\"id\":\"b\",\"prompt\":\"<b>\"}\n{\"id\":\"c\",\"prompt\":\"<c>\"}\n";
 
 /// A server whose first answer to `<a>` is this step, and a sign of its first request.
-async fn server(step: Step) -> (MockServer, Arc<Notify>) {
-    let script = Script::by_case([("<a>", Script::new([step, Step::Good]))]);
+async fn server(step: impl Into<Play>) -> (MockServer, Arc<Notify>) {
+    let script = Script::by_case([("<a>", Script::new([step.into(), Play::from(Step::Good)]))]);
     let server = MockServer::start(script).await.expect("a port");
     let first = Arc::new(Notify::new());
     let sign = Arc::clone(&first);
@@ -160,4 +160,32 @@ async fn a_signal_before_the_calls_stops_before_anything_is_sent() {
         .complains("stopped: nothing was sent")
         .says("not started: 300000; the same command goes on with them");
     assert_eq!(server.connections(), 0);
+}
+
+/// Rules that double at each of 40 steps: no answer is ever done with.
+fn endless_schema() -> String {
+    let step = |n: usize| {
+        let next = format!("{{\"$ref\":\"#/$defs/s{}\"}}", n + 1);
+        format!("\"s{n}\":{{\"allOf\":[{next},{next}]}}")
+    };
+    let steps: Vec<String> = (0..40).map(step).collect();
+    format!("{{\"$ref\":\"#/$defs/s0\",\"$defs\":{{{},\"s40\":true}}}}", steps.join(","))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twice_ends_a_run_whose_grader_blocks() {
+    let room = Room::new();
+    let cases = room.write("cases.jsonl", "{\"id\":\"a\",\"prompt\":\"<a>\"}\n");
+    let dir = room.arg("ledger");
+    let (server, first) = server(Step::Good.text("[1]")).await;
+    let url = server.url();
+    let grader = format!("json-schema:{}", room.write("schema.json", endless_schema()));
+    let args = run_args(&cases, &url, &dir, &["--grader", &grader]);
+    let mut child = command(&args).spawn().expect("spawned");
+    let mut lines = stderr_lines(&mut child);
+    first.notified().await;
+    interrupt(&child);
+    await_line(&mut lines, "stopping: 1 call goes on").await;
+    interrupt(&child);
+    finish(child).await.exits(1).says("abandoned");
 }

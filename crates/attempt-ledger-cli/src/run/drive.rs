@@ -120,16 +120,18 @@ impl Interrupts {
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// After the calls nothing is left but storing the last rows and telling, which a full pipe or a
+    /// After these nothing is left but storing the last rows and telling, which a full pipe or a
     /// disk can hold up: the second of all signals, or whichever comes later, ends the process.
-    pub(super) async fn end_at_the_second(mut self) {
+    pub(crate) async fn end_at_the_second(mut self, what: &str) {
         loop {
             self.next().await;
             if self.seen >= 2 {
                 complain("stopped: what was recorded stands; `attempt-ledger report` prints it\n");
                 std::process::exit(i32::from(Exit::Failed as u8));
             }
-            complain("the calls are over: the report follows; Ctrl-C again ends without it\n");
+            complain(&format!(
+                "{what} are over: the report follows; Ctrl-C again ends without it\n"
+            ));
         }
     }
 }

@@ -7,7 +7,7 @@ mod progress;
 pub(crate) mod settings;
 pub(crate) mod target;
 
-use std::{collections::HashMap, io, time::Duration};
+use std::{collections::HashMap, io, path::Path, time::Duration};
 
 use attempt_ledger::{
     Check, ClientBuilder, ClientError, Error, LedgerRetry, Pacer, ScoreLayer, Stack, Transport,
@@ -32,6 +32,7 @@ use crate::{
     ledger, logging,
     out::{Out, Style, complain},
     report,
+    threads::Threads,
 };
 use cases::{Case, Common, Params};
 use drive::{Calls, Driven, Interrupts, Unsent};
@@ -69,8 +70,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
     let infos: Vec<GraderInfo> = graders.iter().map(AnyGrader::info).collect();
 
     // Outlives the ledger, so that Ctrl-C is heard while that is closed.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(no_runtime)?;
+    let threads = Threads::start()?;
     let ledger = ledger::open_with(FileOptions::new(&args.ledger).keyed(args.keyed))?;
     let name = target::run_name(&uri, &args.model, &infos, &check_infos, &cases, &ledger);
     let folded = ledger::read(&args.ledger)?.told();
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         let finished = begun.then(|| calls.finished(&ledger, &work.samples));
         if_read(announce(args, &work, finished, (&ledger, archive.as_ref()), &builder, out))?;
     }
-    let driven = runtime.block_on(async {
+    let driven = threads.run(async {
         let mut interrupts = Interrupts::listen()?;
         let whole = plan::samples(cases.iter().collect(), args.epochs);
         let recorded = tokio::select! {
@@ -147,10 +147,10 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
                 Driven { not_started: work.samples.len(), ..Driven::default() }
             }
         };
-        tokio::spawn(interrupts.end_at_the_second());
+        tokio::spawn(interrupts.end_at_the_second("the calls"));
         // Where the ledger has failed the reason is told already.
         if driven.ledger.is_none() {
-            flush(&ledger, args).await?;
+            flush(&ledger, &args.ledger).await?;
         }
         Ok::<_, Failure>(driven)
     })?;
@@ -234,7 +234,7 @@ where
 /// The longest that is waited for the last rows.
 const FLUSH: Duration = Duration::from_secs(10);
 
-async fn flush(ledger: &Ledger, args: &args::Run) -> Result<(), Failure> {
+pub(crate) async fn flush(ledger: &Ledger, dir: &Path) -> Result<(), Failure> {
     if let Ok(flushed) = tokio::time::timeout(FLUSH, ledger.flush()).await {
         return Ok(flushed?);
     }
@@ -242,7 +242,7 @@ async fn flush(ledger: &Ledger, args: &args::Run) -> Result<(), Failure> {
     std::mem::forget(ledger.clone());
     Err(Failure::ledger(format_args!(
         "the last rows of ledger {} were not stored within {}",
-        args.ledger.display(),
+        dir.display(),
         shown(FLUSH)
     ))
     .hint("look after its disk; `attempt-ledger report` tells what is there"))

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 /// No command takes longer.
-const BOUND: Duration = Duration::from_secs(60);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 /// What a command said, and its exit code.
 #[derive(Debug)]

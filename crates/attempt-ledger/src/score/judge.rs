@@ -4,7 +4,10 @@ use attempt_ledger_core::{
     Digest, Grade, GradeRefused, GraderInfo, Ordinal, RefusedWhy, SessionId, answer_sha256,
 };
 use attempt_ledger_store::{Ledger, StoreError};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::{GradeInput, Graded, Grader, GradingScope};
 use crate::{BoxError, config::deadline};
@@ -67,7 +70,8 @@ pub(super) async fn judge<G: Grader>(
 /// one's a diagnostic. The grade is bound to the very content that the grader was given, so that the
 /// ledger refuses it where the attempt's answer was another; it refuses a second score as well.
 ///
-/// The grader runs in a task of its own for at most `limit`, and each row is awaited for `ack_limit`.
+/// The grader runs in a task of its own for at most `limit`, which ends when this future is dropped,
+/// and each row is awaited for `ack_limit`.
 ///
 /// # Errors
 /// [`LateGradeError`]: the attempt stays without this grade.
@@ -82,13 +86,17 @@ pub async fn grade_late<G: Grader>(
     let first = input.ordinal.is_none_or(Ordinal::is_first);
     let (info, session) = (grader.info(), ledger.session());
     // A panic is the grader's, as when it grades while the run goes on.
-    let task =
-        tokio::spawn(async move { judge(&*grader, info, limit, input, answer, session).await });
+    let mut task = JoinSet::new();
+    task.spawn(async move { judge(&*grader, info, limit, input, answer, session).await });
     let ack = |ack| async move {
         let timed_out = StoreError::TimedOut { limit: ack_limit };
         timeout(ack_limit, ack).await.unwrap_or(Err(timed_out))
     };
-    match task.await {
+    // Only an empty set has no next.
+    let Some(judged) = task.join_next().await else {
+        return Err(LateGradeError::TimedOut { limit });
+    };
+    match judged {
         Err(error) => Err(LateGradeError::Grader(error.into())),
         Ok(Judged::Failed(error)) => Err(LateGradeError::Grader(error)),
         Ok(Judged::TimedOut) => Err(LateGradeError::TimedOut { limit }),
