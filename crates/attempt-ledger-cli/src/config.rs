@@ -19,7 +19,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{
     args::Args,
+    checks::CheckArg,
     failure::{self, Exit, Failure},
+    graders::{GraderArg, whole},
 };
 
 /// Where options that were given come from.
@@ -63,8 +65,9 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<(Args, Sources), Exit> {
     command.build();
     let Some(run) = command.find_subcommand("run") else { return plain() };
     let file = File::read(path, run, given).map_err(|failure| failure.report_or(Exit::Usage))?;
-    let (before, after) = match argv.iter().position(|word| word == "run") {
-        Some(at) => argv.split_at(at + 1),
+    // The first word is the program, whatever its name is.
+    let (before, after) = match argv.iter().skip(1).position(|word| word == "run") {
+        Some(at) => argv.split_at(at + 2),
         None => return plain(),
     };
     // Before the command line's own, so that of two that undo each other the latter holds.
@@ -79,6 +82,9 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<(Args, Sources), Exit> {
         },
     }
 }
+
+/// No file of options is longer, in bytes.
+const MOST: u64 = 1 << 20;
 
 /// The options of a file that hold.
 struct File {
@@ -95,8 +101,9 @@ struct Given {
 
 impl File {
     fn read(path: &Path, run: &Command, given: &ArgMatches) -> Result<File, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::usage(format_args!("{} could not be read", path.display())).because(error)
+        let text = whole(path, MOST)?;
+        let text = String::from_utf8(text).map_err(|error| {
+            Failure::usage(format_args!("{} is no text", path.display())).because(error)
         })?;
         let place = Place { path, text: &text };
         let table = DeTable::parse(&text).map_err(|error| {
@@ -216,10 +223,12 @@ fn words(arg: &Arg, value: &DeValue<'_>, path: &Path) -> Result<Vec<OsString>, S
     }
     let one = |value: &DeValue<'_>| -> Result<OsString, String> {
         let text = text(value)?;
-        let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
-        Ok(match (is_path, text.split_once(':')) {
-            (true, _) => word(beside(path, &text).as_os_str()),
-            (false, Some((kind @ "json-schema", file))) => {
+        let kind = arg.get_value_parser().type_id();
+        let rules = [TypeId::of::<GraderArg>(), TypeId::of::<CheckArg>()];
+        let names_file = rules.iter().any(|rule| kind == *rule);
+        Ok(match text.split_once(':') {
+            _ if kind == TypeId::of::<PathBuf>() => word(beside(path, &text).as_os_str()),
+            Some((kind @ "json-schema", file)) if names_file => {
                 let file = beside(path, file);
                 word(
                     &[OsStr::new(kind), OsStr::new(":"), file.as_os_str()]
@@ -227,7 +236,7 @@ fn words(arg: &Arg, value: &DeValue<'_>, path: &Path) -> Result<Vec<OsString>, S
                         .collect::<OsString>(),
                 )
             }
-            (false, _) => word(OsStr::new(&text)),
+            _ => word(OsStr::new(&text)),
         })
     };
     match (value.as_array(), arg.get_action()) {
@@ -253,6 +262,7 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
         }
         // Such as the fields of --params.
         DeValue::Table(_) => Ok(json(value)?.to_string()),
+        DeValue::Array(_) => Err("cannot be a list".to_owned()),
         _ => Err(format!("cannot be a {}", value.type_str())),
     }
 }

@@ -304,19 +304,26 @@ pub(crate) fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Reads a JSON Schema.
-pub(crate) fn schema(path: &Path) -> Result<serde_json::Value, Failure> {
-    /// No schema is larger.
-    const MOST: u64 = 16 << 20;
+/// Reads a file of no more than so many bytes, which are whole MiB.
+pub(crate) fn whole(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     let unreadable =
         |error| Failure::usage(format_args!("{} could not be read", path.display())).because(error);
     let mut text = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, MOST + 1), &mut text)
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, most.saturating_add(1)), &mut text)
         .map_err(unreadable)?;
-    if text.len() as u64 > MOST {
-        return Err(Failure::usage(format_args!("{} has more than 16 MiB", path.display())));
+    if text.len() as u64 > most {
+        let (path, most) = (path.display(), most >> 20);
+        return Err(Failure::usage(format_args!("{path} has more than {most} MiB")));
     }
+    Ok(text)
+}
+
+/// Reads a JSON Schema.
+pub(crate) fn schema(path: &Path) -> Result<serde_json::Value, Failure> {
+    /// No schema is larger.
+    const MOST: u64 = 16 << 20;
+    let text = whole(path, MOST)?;
     serde_json::from_slice(&text).map_err(|error| {
         Failure::usage(format_args!("{} is no JSON", path.display())).because(error)
     })

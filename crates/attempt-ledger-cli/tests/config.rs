@@ -91,6 +91,7 @@ async fn what_is_wrong_is_named_with_file_line_and_key() {
         ("config = \"x\"\n", &["key `config`: is no option"]),
         ("color = \"never\"\n", &["key `color`: is no option"]),
         ("attempts = 0\n", &["line 6, key `attempts`: invalid value '0'"]),
+        ("case = [[\"a\"]]\n", &["line 6, key `case`: cannot be a list"]),
         ("attempts = 1.5\n", &["line 6, key `attempts`: invalid value '1.5'"]),
         ("attempts = [1]\n", &["line 6, key `attempts`: is given once: write one value"]),
         ("total = \"soon\"\n", &["line 6, key `total`: invalid value 'soon'"]),
@@ -113,6 +114,7 @@ async fn what_is_wrong_is_named_with_file_line_and_key() {
     }
     let none = room.arg("none.toml");
     cli(&["run", "--config", &none]).await.exits(2).complains("none.toml could not be read");
+    cli(&["run", "--config", "/dev/zero"]).await.exits(2).complains("has more than 1 MiB");
     let empty = room.write("empty.toml", "");
     cli(&["run", "--config", &empty]).await.exits(2).complains("--base-url <URL>");
     cli(&["run", "--config", &empty, "--sped", "7"]).await.exits(2).complains("--sped");
@@ -124,4 +126,18 @@ async fn what_is_wrong_is_named_with_file_line_and_key() {
     ran(command).await.exits(2).complains("--model <NAME>");
     assert_eq!(server.connections(), 0);
     assert!(!room.path("ledger").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_names_a_file_is_beside_the_file() {
+    let room = Room::new();
+    let server = good().await;
+    // A name may begin as a grader that names a file does.
+    let more = "run = \"json-schema:r\"\ncheck = [\"json-schema:any.json\"]\n";
+    let file = whole(&room, &server.url(), more);
+    room.write("any.json", "true");
+    // The program may be called anything.
+    let mut command = command(&["run", "--config", &file]);
+    command.arg0("run").current_dir("/");
+    ran(command).await.exits(0).says("run json-schema:r: 3 cases");
 }

@@ -103,6 +103,7 @@ async fn arguments_that_are_wrong_are_refused() {
         (&["--params", r#"{"stream":true}"#], "--stream does"),
         (&["--api-key", "SECRET"], "--api-key"),
         (&["--api-key-env", "A_KEY=1"], "no name of a variable"),
+        (&["--api-key-env", "sk-SECRET"], "variable that --api-key-env names is not set"),
     ] {
         cli(&run_args(&cases, url, &dir, more)).await.exits(2).complains(said);
     }

@@ -42,8 +42,13 @@ pub(super) fn endpoint(base: &str) -> Result<Uri, Failure> {
 /// Reads the API key of an environment variable, as the header that carries it.
 pub(super) fn key(variable: &str) -> Result<HeaderValue, Failure> {
     let refuse = |what: &str| {
-        Failure::usage(format_args!("the environment variable {variable:?} {what}"))
-            .hint("set it to the API key alone, without quotes or a line break")
+        // Who gives the key itself by mistake does not read it in a log.
+        let name = match is_variable(variable) {
+            true => format!("{variable:?}"),
+            false => "that --api-key-env names".to_owned(),
+        };
+        Failure::usage(format_args!("the environment variable {name} {what}"))
+            .hint("set it to the API key alone, without quotes or a line break; the key itself is never an argument")
     };
     // The system has no variables of such names, and would panic on some.
     if variable.is_empty() || variable.contains(['=', '\0']) {
@@ -65,6 +70,12 @@ pub(super) fn key(variable: &str) -> Result<HeaderValue, Failure> {
         .map_err(|_| refuse("holds what no header can carry"))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// Whether it looks like the name of a variable, and not like a key.
+fn is_variable(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    text.len() <= 64 && text.contains(|c: char| c.is_ascii_uppercase()) && text.chars().all(plain)
 }
 
 /// Refuses a model's name that would not be recorded as it is sent.
