@@ -351,7 +351,7 @@ pub(crate) struct Grade {
     /// Grades answers; see --help for the graders.
     #[arg(long, value_name = "GRADER", long_help = graders::HELP)]
     pub(crate) grader: GraderArg,
-    /// The cases that the run was made of, for graders that compare with \"expected\". Their
+    /// The cases that the run was made of, for graders that compare with "expected". Their
     /// fixtures must be the run's.
     #[arg(long, value_name = "CASES.jsonl")]
     pub(crate) cases: Option<PathBuf>,

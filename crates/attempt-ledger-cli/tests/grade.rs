@@ -6,8 +6,12 @@ mod common;
 use std::path::PathBuf;
 
 use attempt_ledger_mock::{MockServer, Script, Step};
-use common::{Ran, Room, all_bytes, cli, command, finish, interrupt, run_args};
+use common::{
+    BOUND, Ran, Room, all_bytes, await_line, cli, command, finish, interrupt, run_args,
+    stderr_lines,
+};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 const CASES: &str = r#"{"id":"a","prompt":"<a>","expected":"pong"}
 {"id":"b","prompt":"<b>","expected":"ping"}
@@ -154,6 +158,12 @@ async fn the_published_grader_is_one() {
     cli(&args("contains")).await.exits(2).complains("is graded by exact 1+");
     cli(&args("exact")).await.exits(0).says("1 graded, 0 without a kept answer, 0 failed");
     cli(&args("exact")).await.exits(0).says("nothing to grade");
+    // Begun without a grader, it goes on with the one that it has now, and says so.
+    let begun = [&graded[..1], &["--run", "s"]].concat();
+    cli(&run_args(&cases, &url, &dir, &begun)).await.exits(0);
+    cli(&args("exact")).await.exits(0).says("3 graded");
+    let again = cli(&run_args(&cases, &url, &dir, &begun)).await;
+    again.exits(2).complains("give --run s and --grader as there");
 }
 
 /// Cuts the last row of the only segment off, which must be a grade.
@@ -181,4 +191,45 @@ async fn a_ledger_in_use_is_not_graded_and_an_interrupted_grade_goes_on() {
     assert!(done <= 2);
     kept.grade("exact").await.exits(0);
     assert_eq!(kept.events("scored").await.len(), 2);
+}
+
+/// A pipe by name: `up` is said through it, and it ends when all are gone who may write to it.
+fn fifo(room: &Room) -> (String, String) {
+    let path = room.arg("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+    assert!(made.success());
+    let line = format!("command:exec 3>{path}; echo up >&3; sleep 300; echo 1");
+    (path, line)
+}
+
+/// Reads a line of `up` from each of so many commands.
+async fn are_up(pipe: &mut BufReader<tokio::fs::File>, commands: usize) {
+    for _ in 0..commands {
+        let mut line = String::new();
+        let read = tokio::time::timeout(BOUND, pipe.read_line(&mut line)).await;
+        read.expect("in time").expect("read");
+        assert_eq!(line, "up\n");
+    }
+}
+
+/// Reads on until nobody is left.
+async fn all_are_gone(mut pipe: BufReader<tokio::fs::File>) {
+    let mut rest = String::new();
+    let gone = tokio::time::timeout(BOUND, pipe.read_to_string(&mut rest)).await;
+    gone.expect("no command is left behind").expect("read");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letting_go_of_grades_leaves_no_command_behind() {
+    let kept = kept(&["--archive"]).await;
+    let (path, grader) = fifo(&kept.room);
+    let mut child = command(&["grade", &kept.dir, "--grader", &grader]).spawn().expect("spawned");
+    let mut lines = stderr_lines(&mut child);
+    let mut pipe = BufReader::new(tokio::fs::File::open(path).await.expect("open"));
+    are_up(&mut pipe, 2).await;
+    interrupt(&child);
+    await_line(&mut lines, "stopping: what is being graded goes on").await;
+    interrupt(&child);
+    finish(child).await.exits(1).says("0 graded").says("not graded: 2; the same command goes on");
+    all_are_gone(pipe).await;
 }

@@ -145,8 +145,19 @@ pub(super) fn same_target(
     if others.is_empty() {
         return Ok(());
     }
-    Err(Failure::usage(format_args!("run {run} is of another {}", others.join(", another ")))
-        .hint("give what it was begun with, or another --run"))
+    let failure =
+        Failure::usage(format_args!("run {run} is of another {}", others.join(", another ")));
+    let mut of_run = folded.runs.iter().filter(|seen| seen.event.run == *run);
+    // Given as it was begun, and graded since.
+    let graded_since = before.graders != event.graders
+        && others.len() == 1
+        && of_run.any(|seen| seen.event.graders == event.graders);
+    Err(match graded_since {
+        true => failure.hint(format_args!(
+            "it has its grader by `grade`: to go on, give --run {run} and --grader as there"
+        )),
+        false => failure.hint("give what it was begun with, or another --run"),
+    })
 }
 
 /// Whether the run's grades are against these expected answers: all of them, as they were begun with
