@@ -51,6 +51,23 @@ async fn a_file_holds_a_whole_run_and_its_paths_are_beside_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn graders_stand_in_a_list_and_a_prompt_is_beside_the_file() {
+    let room = Room::new();
+    let server = good().await;
+    room.write("judge.txt", "grade {answer}");
+    let more = "grader = [\"exact\", \"model:judge\"]\ngrader-prompt = \"judge.txt\"\ngrader-range = \"-1..1\"\nno-pacing = true\n";
+    let file = whole(&room, &server.url(), more);
+    let mut command = command(&["run", "--config", &file]);
+    command.current_dir("/");
+    ran(command).await.exits(0);
+    let events = cli(&["log", &room.arg("ledger"), "--events"]).await.exits(0).json();
+    let run = events.iter().find(|event| event["kind"] == "run").expect("a run");
+    let graders = run["graders"].as_array().expect("a list");
+    let told: Vec<_> = graders.iter().map(|g| (&g["name"], &g["low"])).collect();
+    assert_eq!(told, [(&json!("exact"), &json!(0.0)), (&json!("model:judge"), &json!(-1.0))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_wins() {
     let room = Room::new();
     let server = good().await;

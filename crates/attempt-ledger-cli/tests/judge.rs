@@ -175,7 +175,7 @@ async fn of_several_graders_the_first_is_published_and_another_list_is_another_r
     let all =
         ["--grader", "exact", "--grader", "contains", "--grader", "command:echo 0.5", "--run", "r"];
     let ran = cli(&run_args(&cases, &url, &dir, &all)).await.exits(0);
-    let ran = ran.says(
+    let ran = ran.says("\ngrader: exact 1+").says(
         "other graders of first attempts (not published): command 0.500 (2), contains 0.500 (2)",
     );
     drop(ran);

@@ -29,7 +29,9 @@ fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
 async fn every_shell_gets_a_script() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = cli(&["completions", shell]).await.exits(0).says("attempt-ledger");
-        for option in ["base-url", "epochs", "progress"] {
+        for option in
+            ["base-url", "epochs", "progress", "no-pacing", "grader-prompt", "grader-range"]
+        {
             assert!(ran.out.contains(option), "{option} is not in the script for {shell}");
         }
         let parses = match shell {

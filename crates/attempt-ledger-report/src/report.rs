@@ -4,8 +4,8 @@ use std::{
 };
 
 use attempt_ledger_core::{
-    AttemptRow, CaseId, CheckInfo, Durability, Escaped, Folded, Ordinal, Remote, Role, RunId,
-    RunSeen, Slot, SlotView, Verdict,
+    AttemptRow, CaseId, CheckInfo, Durability, Escaped, Folded, GraderInfo, Ordinal, Remote, Role,
+    RunId, RunSeen, Slot, SlotView, Verdict,
 };
 use serde::Serialize;
 
@@ -74,6 +74,9 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Which verdicts are graded, where the run says so.
     pub graded: Option<Vec<Verdict>>,
+    /// The grader whose grades are published, where the run names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grader: Option<GraderInfo>,
     /// What other graders than the published one gave ordinal ones, by grader; never mixed with
     /// the published mean.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -192,6 +195,7 @@ impl Report {
             other_runs: other_runs(folded, &run, &planned),
             warnings: Vec::new(),
             graded: newest.map(|event| event.graded.clone()),
+            grader: grader.cloned(),
             graders: tally.graders(),
             checks: newest.map(|event| event.checks.clone()).unwrap_or_default(),
             coverage_floor: Floor {

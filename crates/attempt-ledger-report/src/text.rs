@@ -202,6 +202,9 @@ impl Report {
         if !ended.is_empty() {
             line("attempts by verdict", ended.join(", "));
         }
+        if let Some(grader) = &self.grader {
+            line("grader", format!("{} {}", Escaped(&grader.name), Escaped(&grader.version)));
+        }
         if !self.graders.is_empty() {
             let means = self.graders.iter();
             let text: Vec<_> = means

@@ -316,6 +316,7 @@ fn json_names_and_their_order() {
         "other_runs",
         "warnings",
         "graded",
+        "grader",
         "coverage_floor",
     ] {
         assert!(json.get(name).is_some(), "{name}");
