@@ -25,6 +25,7 @@ use tower::Service;
 use crate::{
     failure::Failure,
     judge::{self, Question},
+    missed::Missed,
     run::{cases::Case, target::is_name},
 };
 
@@ -142,7 +143,12 @@ impl GraderArg {
         };
         let compares = self.needs_expected()
             || (matches!(self, GraderArg::Command(_)) && !expected.is_empty());
-        Ok(AnyGrader { info: grader.info(), by: By::Rule(grader), compares })
+        Ok(AnyGrader {
+            info: grader.info(),
+            by: By::Rule(grader),
+            compares,
+            missed: Missed::default(),
+        })
     }
 }
 
@@ -180,7 +186,9 @@ impl Known<'_> {
         let prompts = self.cases.iter().map(|case| (case.id.clone(), case.prompt()));
         let template = question.template(model, uri, prompts, self.expected)?;
         let compares = question.needs_expected();
-        Ok(AnyGrader { info: question.info(model), by: By::Model(Box::new(template)), compares })
+        let missed = Missed::default();
+        let by = By::Model(Box::new(template));
+        Ok(AnyGrader { info: question.info(model), by, compares, missed })
     }
 }
 
@@ -195,6 +203,7 @@ pub(crate) struct AnyGrader {
     info: GraderInfo,
     by: By,
     compares: bool,
+    missed: Missed,
 }
 
 #[derive(Clone, Debug)]
@@ -217,6 +226,11 @@ impl AnyGrader {
         self.info.clone()
     }
 
+    /// What it will not have graded.
+    pub(crate) fn missed(&self) -> Missed {
+        self.missed.clone()
+    }
+
     /// Whether it asks a model.
     pub(crate) fn asks(&self) -> bool {
         matches!(self.by, By::Model(_))
@@ -225,7 +239,7 @@ impl AnyGrader {
     /// What grades, where it asks no model.
     pub(crate) fn by_rule(self) -> Result<ReadyGrader, Failure> {
         match self.by {
-            By::Rule(grader) => Ok(ReadyGrader { info: self.info, grader }),
+            By::Rule(grader) => Ok(ReadyGrader { info: self.info, grader, missed: self.missed }),
             By::Model(_) => Err(not_here(&self.info.name)),
         }
     }
@@ -242,7 +256,7 @@ impl AnyGrader {
             By::Rule(grader) => grader,
             By::Model(template) => judge::grader(&self.info, *template, client, key),
         };
-        ReadyGrader { info: self.info, grader }
+        ReadyGrader { info: self.info, grader, missed: self.missed }
     }
 }
 
@@ -251,6 +265,7 @@ impl AnyGrader {
 pub(crate) struct ReadyGrader {
     info: GraderInfo,
     grader: BoxGrader,
+    missed: Missed,
 }
 
 impl Grader for ReadyGrader {
@@ -259,7 +274,7 @@ impl Grader for ReadyGrader {
     }
 
     async fn grade(&self, input: GradeInput) -> Result<Graded, BoxError> {
-        self.grader.grade(input).await
+        self.missed.watch(&self.info, self.grader.grade(input)).await
     }
 }
 

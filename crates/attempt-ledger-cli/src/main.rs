@@ -15,6 +15,7 @@ mod ledger;
 mod log;
 mod logging;
 mod lookup;
+mod missed;
 mod note;
 mod out;
 mod policy;

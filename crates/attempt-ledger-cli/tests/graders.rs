@@ -169,3 +169,29 @@ async fn a_check_that_fails_makes_an_answer_off_target_and_another_set_another_r
         assert_eq!(server.requests(), sent + 2);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grade_that_is_not_given_is_told_with_its_reason() {
+    let room = Room::new();
+    let server = server(&[("a", "it is 42"), ("b", "no")]).await;
+    let url = server.url();
+    let file = cases(&room, &[("a", None), ("b", None)]);
+    for (n, (line, said)) in [
+        ("exit 3", Some(r#"the grader "sh" failed: exit status: 3"#)),
+        ("echo it is 42", Some(r#"the grader "sh" did not print a number"#)),
+        ("echo 5", Some("5 is beyond its range, 0 to 1")),
+        ("echo NaN", Some("NaN is beyond its range, 0 to 1")),
+        ("echo 1", None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (dir, grader) = (room.arg(&format!("ledger-{n}")), format!("command:{line}"));
+        let ran = cli(&run_args(&file, &url, &dir, &["--grader", &grader])).await.exits(0);
+        let warning = "warning: the grader command gave no grade to 2 answers; the last time: ";
+        match said {
+            Some(said) => drop(ran.complains(&format!("{warning}{said}\n"))),
+            None => assert!(!ran.err.contains("gave no grade"), "{}", ran.err),
+        }
+    }
+}

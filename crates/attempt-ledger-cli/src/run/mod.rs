@@ -93,6 +93,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         .layer(logging::layer())
         .into_inner();
     let pacer = (!args.no_pacing).then(|| Pacer::slow_start(FIRST_AT_ONCE));
+    let missed: Vec<_> = graders.iter().map(|grader| (grader.info(), grader.missed())).collect();
     let score = score(args, &ledger, graders, pacer.as_ref(), (&layers, key.as_ref()))?;
     let mut builder = checks
         .into_iter()
@@ -158,6 +159,7 @@ pub(crate) fn run(args: &args::Run, out: &mut Out) -> Result<Exit, Failure> {
         if_read(tell_plan(args, &work, new, out))?;
         return Ok(Exit::Fine);
     }
+    missed.iter().for_each(|(info, missed)| missed.conclude(&info.name));
     archive.iter().for_each(archive::conclude);
     conclude(args, &run, driven, out)
 }
