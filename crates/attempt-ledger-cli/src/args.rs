@@ -24,15 +24,19 @@ Exit codes:
   3  the ledger could not be opened, read or written";
 
 const PROGRESS: &str = "\
-How progress is told on standard error, with the three numbers as they stand. `json` writes one
-object a line, among which warnings and errors stay plain text; its field \"event\" is
+How progress is told on standard error, with the three numbers as they
+stand. `json` writes one object a line, among which warnings and
+errors stay plain text; its field \"event\" is
   begun  with run, samples (how many are to be run)
   ended  with done, samples, case, epoch, outcome (text)
   said   with text: what Ctrl-C did
   over   with done, samples
-All but `said` have the numbers in the words of `report --json`: quality{mean,n,planned,coverage,
-bounds}, availability{faults,attempts}, refused_promotions{attempts,slots}. They count what the ledger
-holds of the run, and each call when it has ended; in the end they are those of the report.";
+All but `said` have the numbers in the words of `report --json`:
+  quality{mean,n,planned,coverage,bounds}
+  availability{faults,attempts}
+  refused_promotions{attempts,slots}
+They count what the ledger holds of the run, and each call when it has
+ended; in the end they are those of the report.";
 
 /// Runs evaluations of language models and keeps the notebook: every attempt beneath the retries is
 /// a row of its own, the first graded outcome is frozen, and what is published is read from it alone.
@@ -361,8 +365,9 @@ pub(crate) struct Grade {
 ///
 /// As `run --fresh` with the settings of that run: URL, model, clocks, attempts, budget, effect, epochs,
 /// stream, and the graders where their names say all of them. What a ledger does not hold is asked for,
-/// and checked against its digests there: the cases, --params, and all graders where one has settings. Cases that are
-/// not the earlier run's, and settings that differ, are refused before anything is sent.
+/// and checked against its digests there: the cases, --params, and all graders where one has settings.
+/// Cases that are not the earlier run's, and settings that differ, are refused before anything is sent.
+/// A run with checks cannot be made again so: give them to `run --fresh`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 `attempt-ledger report DIR` lists the earlier run beside the new one.

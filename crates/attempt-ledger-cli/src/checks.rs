@@ -26,14 +26,18 @@ pub(crate) enum CheckArg {
 
 /// What `--help` says of each.
 pub(crate) const HELP: &str = "\
-Makes an answer `off_target` in place of `ok` when it fails; it is graded all the same. Give it again
-for more; the first that fails is named in the row. CHECK is one of
+Makes an answer `off_target` in place of `ok` when it fails; it is
+graded all the same. Give it again for more; the first that fails is
+named in the row. CHECK is one of
   non-empty         there is text, and not a tool call alone
   json              the text is one JSON value
-  json-schema:FILE  the text is JSON of the schema in FILE; nothing else is fetched
-  field:POINTER     the text is JSON with a value at a JSON pointer, such as field:/user/name
+  json-schema:FILE  the text is JSON of the schema in FILE; nothing
+                    else is fetched
+  field:POINTER     the text is JSON with a value at a JSON pointer,
+                    such as field:/user/name
   contains:TEXT     the text contains this
-  regex:PATTERN     this pattern is found in the text; ^ and $ are the ends of the text";
+  regex:PATTERN     this pattern is found in the text; ^ and $ are the
+                    ends of the text";
 
 const NAMES: &str =
     "they are non-empty, json, json-schema:FILE, field:POINTER, contains:TEXT, regex:PATTERN";

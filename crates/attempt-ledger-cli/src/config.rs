@@ -250,8 +250,7 @@ fn words(arg: &Arg, value: &DeValue<'_>, path: &Path) -> Result<Vec<OsString>, S
 
 /// A path of the file is relative to the file.
 fn beside(file: &Path, path: &str) -> PathBuf {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
-    dir.unwrap_or(Path::new(".")).join(path)
+    file.parent().unwrap_or(Path::new("")).join(path)
 }
 
 fn text(value: &DeValue<'_>) -> Result<String, String> {

@@ -50,21 +50,31 @@ pub(crate) enum GraderArg {
 
 /// What `--help` says of each.
 pub(crate) const HELP: &str = "\
-Grades answers, ordinal one's for the score. GRADER is one of
-  exact             1 when the answer is the case's \"expected\", but for white space at its ends
+Grades answers; the first attempt's grade is the score. GRADER is
+one of
+  exact             1 when the answer is the case's \"expected\", but
+                    for white space at its ends
   contains          1 when the answer contains the case's \"expected\"
-  regex             1 when the case's \"expected\" is a pattern that is found in the answer
-  regex:PATTERN     1 when this pattern is found in the answer; ^ and $ are the ends of the text
-  number            1 when the last number of the answer is that of the case's \"expected\"
+  regex             1 when the case's \"expected\" is a pattern that is
+                    found in the answer
+  regex:PATTERN     1 when this pattern is found in the answer; ^ and
+                    $ are the ends of the text
+  number            1 when the last number of the answer is that of
+                    the case's \"expected\"
   number:TOLERANCE  the same, when it is so far off at most
-  json-schema:FILE  1 when the answer is JSON of the schema in FILE; nothing else is fetched
-  command:LINE      the number, from 0 to 1, that this line of the shell prints; it is given one
-                    JSON object on its standard input: run, case, epoch, step, ordinal, verdict,
-                    text, tool_calls, refusal, finish_reason, and expected where the case has it;
-                    another exit code than 0 leaves the attempt without a grade
-  model:NAME        the last number that this model says, asked at the same server with the same key;
-                    see --grader-prompt and --grader-range. Its calls are rows of role grader
-and else 0. Where \"expected\" is needed every case has to have it, or nothing is sent.";
+  json-schema:FILE  1 when the answer is JSON of the schema in FILE;
+                    nothing else is fetched
+  command:LINE      the number, from 0 to 1, that this line of the
+                    shell prints; it is given one JSON object on its
+                    standard input: run, case, epoch, step, ordinal,
+                    verdict, text, tool_calls, refusal, finish_reason,
+                    and expected where the case has it; another exit
+                    code than 0 leaves the attempt without a grade
+  model:NAME        the last number that this model says, asked at the
+                    same server with the same key; see --grader-prompt
+                    and --grader-range. Its calls are rows of role
+                    grader
+and else 0. Where \"expected\" is compared with, every case needs it.";
 
 const NAMES: &str = "they are exact, contains, regex, number, json-schema:FILE, command:LINE, model:NAME; see --help";
 

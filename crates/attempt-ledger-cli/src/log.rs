@@ -80,8 +80,8 @@ fn cells(row: &AttemptRow) -> Vec<Cell> {
     ]
 }
 
-/// The most telling particular: the clock, what failed in transport, the provider's code, or the
-/// status and stop word.
+/// The most telling particulars: the clock, what failed in transport, the provider's code, the check
+/// that failed, or the status and stop word.
 fn detail(row: &AttemptRow) -> Option<String> {
     let detail = &row.detail;
     let mut words = Vec::new();
@@ -90,6 +90,7 @@ fn detail(row: &AttemptRow) -> Option<String> {
     words.extend(detail.kind.map(|kind| kind.to_string()));
     words.extend(detail.by.map(|by| by.to_string()));
     words.extend(detail.code.as_ref().map(ToString::to_string));
+    words.extend(detail.check.as_ref().map(|check| format!("check {check}")));
     words.extend(row.finish_reason.as_ref().map(ToString::to_string));
     (!words.is_empty()).then(|| words.join(" "))
 }

@@ -20,12 +20,13 @@ impl<T> PerCase<T> {
         }
     }
 
-    /// Of each case's value, what `make` makes of it.
+    /// Of each case's value, what `make` makes of it; of several that fail, the first by name is told.
     pub(crate) fn each<U>(
         values: HashMap<CaseId, U>,
         make: impl Fn(U) -> Result<T, RuleError>,
     ) -> Result<Self, RuleError> {
-        let made = values.into_iter().map(|(case, value)| match make(value) {
+        let sorted: BTreeMap<CaseId, U> = values.into_iter().collect();
+        let made = sorted.into_iter().map(|(case, value)| match make(value) {
             Ok(value) => Ok((case, value)),
             Err(error) => Err(error.of_case(&case)),
         });

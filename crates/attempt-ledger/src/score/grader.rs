@@ -10,7 +10,8 @@ use crate::{BoxError, Case};
 /// Grades an answer: a finite number within the grader's range.
 ///
 /// Runs in a task of its own with a time limit. A failure, a panic or the limit leaves the attempt
-/// without a grade, which is not the lowest grade.
+/// without a grade, which is not the lowest grade. Its error is told nowhere else: a grader that is to
+/// be watched counts or logs its own.
 pub trait Grader: Send + Sync + 'static {
     /// Its name, its version, and the range of its grades.
     fn info(&self) -> GraderInfo;

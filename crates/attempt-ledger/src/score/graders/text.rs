@@ -18,6 +18,8 @@ fn expected<'a>(all: &'a HashMap<CaseId, String>, input: &GradeInput) -> Result<
 }
 
 /// 1 when the answer text is what was expected, but for white space at its ends; else 0.
+///
+/// A case of which nothing is expected stays without a grade; the default expects nothing of any.
 #[derive(Clone, Debug, Default)]
 pub struct Exact(HashMap<CaseId, String>);
 
@@ -40,6 +42,8 @@ impl Grader for Exact {
 }
 
 /// 1 when the answer text contains what was expected, but for white space at its ends; else 0.
+///
+/// A case of which nothing is expected stays without a grade; the default expects nothing of any.
 #[derive(Clone, Debug, Default)]
 pub struct Contains(HashMap<CaseId, String>);
 
