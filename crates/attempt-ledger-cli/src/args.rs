@@ -152,30 +152,34 @@ CASES.jsonl has one JSON object a line:
   messages  the list of messages of a conversation
   expected  what --grader compares with (optional)
   params    fields of the request, such as {\"temperature\": 0} (optional)
-  fixture   any JSON that the case is pinned to (optional; the line without its id unless given)
+  fixture   any JSON that the case is pinned to (optional; the line
+            without its id unless given)
 
 A DURATION is a number with its unit, such as 500ms, 90s, 2m.
 
-A --config FILE has options by their long names; none is read unless it is named:
-  cases = \"cases.jsonl\"          paths are relative to the file
+A --config FILE has options by their long names; none is read unless it
+is named:
+  cases = \"cases.jsonl\"            paths are relative to the file
   base-url = \"https://api.example.com/v1\"
   stream = true                    flags are true or false
   total = \"2m\"
   params = { temperature = 0 }     a table, or JSON as text
-  case = [\"a\", \"b\"]              a list, where an option can be given again
-An option on the command line takes the place of the file's, lists and all; so does one that
-cannot stand beside it. A key that is no option is an error. -v logs which came from where.
+  case = [\"a\", \"b\"]                a list, where an option can be given again
+An option on the command line takes the place of the file's, lists and
+all; so does one that cannot stand beside it. A key that is no option is
+an error. -v logs which came from where.
 
 A coverage below the floor is marked FAIL in the report, and does not change the exit code.
 
 Examples:
   attempt-ledger run --config nightly.toml --epochs 3
-  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook
-  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 --model m --ledger ./notebook \\
-      --epochs 5 --seed 7 --limit 100
-  attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 --model m \\
-      --ledger ./notebook --api-key-env API_KEY --grader exact --attempts 4 --total 2m \\
-      --params '{\"temperature\":0}'")]
+  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 \\
+      --model m --ledger ./notebook
+  attempt-ledger run cases.jsonl --base-url http://127.0.0.1:8080/v1 \\
+      --model m --ledger ./notebook --epochs 5 --seed 7 --limit 100
+  attempt-ledger run cases.jsonl --base-url https://api.example.com/v1 \\
+      --model m --ledger ./notebook --api-key-env API_KEY --grader exact \\
+      --attempts 4 --total 2m --params '{\"temperature\":0}'")]
 pub(crate) struct Run {
     /// The cases, JSON Lines.
     #[arg(value_name = "CASES.jsonl")]

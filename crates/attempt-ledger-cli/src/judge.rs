@@ -34,11 +34,15 @@ How good is it, from LOW (wrong) to HIGH (right)? End with that number."
 /// What `--help` says of it.
 pub(crate) const HELP: &str = concat!(
     "\
-What --grader model:NAME asks, one message, in place of its own text. In FILE {prompt} is the case's
-prompt (its messages as JSON, where they are not one of the user's), {expected} its \"expected\", which
-every case has to have then, and {answer} the answer, which FILE has to hold; all else is sent as it
-is. The last number of what the model says is the grade. Its own text, with the ends of
---grader-range for LOW and HIGH:
+What --grader model:NAME asks, one message, in place of its own text.
+In FILE
+  {prompt}    is the case's prompt; its messages as JSON, where they
+              are not one of the user's
+  {expected}  is its \"expected\", which every case has to have then
+  {answer}    is the answer; FILE has to hold it
+and all else is sent as it is. The last number of what the model says
+is the grade. Its own text, with the ends of --grader-range for LOW
+and HIGH:
 
 ",
     own_text!()
