@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use attempt_ledger_core::Escaped;
 use clap::{
     Arg, ArgAction, ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser as _,
     error::{ContextKind, ContextValue},
@@ -40,7 +41,7 @@ impl Sources {
                 Some(line) => format!("{}, line {line}", self.file.display()),
                 None => "the command line".to_owned(),
             };
-            tracing::info!(target: "attempt_ledger", %option, %from, "given");
+            tracing::info!(target: "attempt_ledger", %option, from = %Escaped(&from), "given");
         }
     }
 }

@@ -157,4 +157,9 @@ async fn only_what_names_a_file_is_beside_the_file() {
     let mut command = command(&["run", "--config", &file]);
     command.arg0("run").current_dir("/");
     ran(command).await.exits(0).says("run json-schema:r: 3 cases");
+    // Nor does a name that is logged reach the terminal as it is.
+    let odd = room.write("\u{1b}]0;x\u{7}.toml", std::fs::read(&file).expect("read"));
+    let ran = cli(&["run", "--config", &odd, "-v"]).await.exits(0);
+    let ran = ran.complains("u{1b}]0;x");
+    assert!(!ran.err.contains(['\u{1b}', '\u{7}']), "{:?}", ran.err);
 }
