@@ -476,6 +476,40 @@ async fn the_private_header_is_taken_off_and_a_strange_one_names_nothing() {
     assert!(seen.iter().all(|headers| !headers.contains_key("x-attempt-ledger-call")));
 }
 
+/// A policy that makes the request anew and names the case again has lost the call alone.
+#[tokio::test(start_paused = true)]
+async fn a_case_that_is_named_again_keeps_the_call_that_is_awaited() {
+    let ledger = Ledger::memory();
+    let named = |request: Request<Body>| {
+        let mut request = rebuild(request);
+        request.extensions_mut().insert(Case::new(slot("c")));
+        request
+    };
+    let service = ServiceBuilder::new()
+        .layer(CallLayer::new())
+        .layer(RetryLayer::new(Rebuilding(named)))
+        .layer(beneath(&ledger))
+        .service(fails_then_answers());
+    let want = ["1 initial extensions server_error", "2 retry task_local ok"];
+    run("named again", &ledger, any(service), &want).await;
+
+    // Another case than the call's is its own, with no call.
+    let other = |request: Request<Body>| {
+        let mut request = rebuild(request);
+        request.extensions_mut().insert(Case::new(slot("other")));
+        request
+    };
+    let ledger = Ledger::memory();
+    let service = ServiceBuilder::new()
+        .layer(CallLayer::new())
+        .layer(MapRequestLayer::new(other))
+        .layer(beneath(&ledger))
+        .service(Frames::new([document("hello", "stop")]));
+    text(service.oneshot(chat("c")).await.expect("answer").into_body()).await.expect("whole");
+    assert_eq!(cells(&rows(&ledger, "other")), ["1 unknown extensions ok"]);
+    assert!(rows(&ledger, "c").is_empty());
+}
+
 /// Whoever makes the attempt may know better why.
 #[tokio::test(start_paused = true)]
 async fn a_cause_that_is_stated_stands() {

@@ -52,6 +52,9 @@ async fn a_fault_before_the_first_content_is_retried() {
         let ledger = Ledger::memory();
         let (inner, service) = default_stack(&ledger, [sse(body), whole_answer()]);
         let response = service.oneshot(chat("c")).await.expect("the second attempt's");
+        // What can be no answer any more is not waited for.
+        let end = if verdict == Verdict::Deadline { 5_010_000 } else { 10_000 };
+        assert_eq!(rows(&ledger, "c")[0].end_us, Some(end), "{name}");
         assert_eq!(Attempt::of(&response).expect("attempt").state(), AttemptState::Streaming);
         let read = text(response.into_body()).await.expect("whole");
         assert_eq!(read, [ROLE, DELTA, FINISH, DONE].concat(), "{name}");
@@ -344,6 +347,13 @@ async fn a_slow_reader_is_not_the_upstream() {
     assert!(matches!(row.detail.clock, Some(Clock::Total)), "{:?}", row.detail);
     assert_eq!(row.detail.stalled, Some(Staller::Reader));
     assert!(row.detail.reader_us >= Some(240_000_000), "{:?}", row.detail.reader_us);
+    // The reader takes a minute, comes back, and then the upstream stalls: a minute of 100 seconds.
+    let clocks = Clocks::default().idle(s(300)).total(s(100));
+    let (took, _, row) =
+        one(clocks, GateKind::Head, sse(vec![DELTA.into(), Step::Stall]), s(60)).await;
+    assert_eq!(took, s(100));
+    assert_eq!((row.verdict, row.detail.stalled), (Some(Verdict::Deadline), Some(Staller::Reader)));
+    assert_eq!(row.detail.reader_us, Some(60_000_000));
     // The upstream trickles, and the reader takes each frame at once.
     let clocks = Clocks::default().idle(s(5)).total(s(30));
     let (took, _, row) = one(clocks, GateKind::Head, sse(every(s(1), DELTA, 100)), NO_PAUSE).await;

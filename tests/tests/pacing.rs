@@ -535,3 +535,35 @@ async fn the_first_content_of_a_stream_ends_a_streak_of_throttles() {
     second.unwrap_or_else(|error| panic!("{error}"));
     text(reading.into_body()).await.expect("whole");
 }
+
+/// While a call that was throttled finds out whether its host answers again, no other spends an
+/// ordinal on that, though the time that was asked for is over.
+#[tokio::test(start_paused = true)]
+async fn a_new_call_waits_for_what_a_retry_finds_out() {
+    let ledger = Ledger::memory();
+    let slow = document("hello", "stop").after(s(5));
+    let service =
+        paced(&ledger, CallLayer::new(), [throttled("1"), slow, document("hello", "stop")]);
+    let started = Instant::now();
+    let first = tokio::spawn(service.clone().oneshot(chat("a")));
+    sleep(s(2)).await;
+    service.oneshot(chat("b")).await.expect("answer");
+    // 10 ms to the throttle, a second's wait, 5 s to the retry's answer.
+    assert_eq!(started.elapsed(), ms(10) + s(1) + s(5) + ms(10));
+    first.await.expect("no panic").expect("answer");
+}
+
+/// A single answer before a throttle tells no rate.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_was_busy_for_a_moment_is_not_asked_slowly_for_long() {
+    let ledger = Ledger::memory();
+    let answer = || document("hello", "stop");
+    let service = paced(&ledger, CallLayer::new(), [answer(), throttled("1"), answer()]);
+    service.clone().oneshot(chat("a")).await.expect("answer");
+    sleep(s(9)).await;
+    let started = Instant::now();
+    for i in 0..24 {
+        service.clone().oneshot(chat(&format!("c{i}"))).await.expect("answer");
+    }
+    assert!(started.elapsed() < s(5), "{:?}", started.elapsed());
+}

@@ -61,7 +61,7 @@ pub(crate) fn grade(args: &args::Grade, out: &mut Out) -> Result<Exit, Failure> 
         }
         None => grader,
     };
-    same_grader(event, &grader.info())?;
+    same_grader(&folded, event, &grader.info())?;
     let work = Work {
         ledger: &ledger,
         archive: archive::existing(&args.dir)?,
@@ -118,11 +118,16 @@ fn settings_of<'a>(folded: &'a Folded, run: &RunId) -> Result<&'a RunEvent, Fail
     }
 }
 
-/// Refuses a grader beside the one that is published: a run's grades are of one kind.
-fn same_grader(event: &RunEvent, info: &GraderInfo) -> Result<(), Failure> {
+/// Refuses a grader beside the one that is published: a run's grades are of one kind. One that gave no
+/// grade publishes none, so that another may take its place.
+fn same_grader(folded: &Folded, event: &RunEvent, info: &GraderInfo) -> Result<(), Failure> {
     let Some(before) = event.graders.first().filter(|before| *before != info) else {
         return Ok(());
     };
+    let of_run = folded.rows.iter().filter(|row| row.run.as_ref() == Some(&event.run));
+    if of_run.into_iter().all(|row| row.grade.is_none()) {
+        return Ok(());
+    }
     let name = |info: &GraderInfo| format!("{} {}", Escaped(&info.name), Escaped(&info.version));
     Err(Failure::usage(format_args!(
         "run {} is graded by {}, not by {}",
@@ -181,7 +186,7 @@ impl Work<'_> {
         let mut done = Done::default();
         let mut open: JoinSet<(Slot, Result<f64, LateGradeError>)> = JoinSet::new();
         let mut waiting = targets.into_iter();
-        let mut named = !self.event.graders.is_empty();
+        let mut named = self.event.graders.first() == Some(&self.grader.info());
         let mut stopping = false;
         loop {
             while !stopping && open.len() < AT_ONCE {
@@ -250,7 +255,9 @@ impl Work<'_> {
     /// The run's settings, with the grader that is published from now on.
     fn named(&self) -> RunEvent {
         let tool_version = env!("CARGO_PKG_VERSION").to_owned();
-        RunEvent { graders: vec![self.grader.info()], tool_version, ..self.event.clone() }
+        let beside = self.event.graders.iter().skip(1).cloned();
+        let graders = std::iter::once(self.grader.info()).chain(beside).collect();
+        RunEvent { graders, tool_version, ..self.event.clone() }
     }
 }
 

@@ -143,6 +143,21 @@ async fn another_grader_or_other_cases_are_refused() {
 }
 
 /// A run that has its grader already is not graded by another.
+/// What was mistyped has graded nothing, and is put right by the same command.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grader_that_gave_no_grade_makes_room_for_another() {
+    let kept = kept(&["--archive"]).await;
+    let ran = kept.grade("command:exit 3").await.exits(1);
+    ran.says("0 graded, 0 without a kept answer, 2 failed");
+    kept.grade("exact").await.exits(0).says("2 graded");
+    let runs = kept.events("run").await;
+    assert_eq!(runs.last().expect("settings")["graders"][0]["name"], "exact");
+    // From now on there are grades, which are of one kind.
+    kept.grade("contains").await.exits(0).says("nothing to grade");
+    let report = cli(&["report", &kept.dir, "--json"]).await.exits(0).json().remove(0);
+    assert_eq!((&report["quality"]["n"], &report["grader"]["name"]), (&2.into(), &"exact".into()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_published_grader_is_one() {
     let room = Room::new();

@@ -288,6 +288,9 @@ struct Answered {
 
 const SECONDS: usize = 10;
 
+/// Fewer answers than that are a chance, and would bind for many seconds.
+const ENOUGH: u32 = 5;
+
 impl Answered {
     fn count(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
@@ -298,14 +301,14 @@ impl Answered {
         }
     }
 
-    /// `None` without an answer in the last ten seconds.
+    /// `None` with too few answers in the last ten seconds to tell a rate from.
     fn per_second(&self, now: Instant) -> Option<f64> {
         let elapsed = now.saturating_duration_since(self.since?);
         let oldest = (elapsed.as_secs() + 1).saturating_sub(SECONDS as u64);
         let recent = self.seconds.iter().filter(|(second, _)| *second >= oldest);
         let count: u32 = recent.map(|(_, n)| *n).sum();
         let span = elapsed.as_secs_f64().clamp(1.0, SECONDS as f64);
-        (count > 0).then(|| f64::from(count) / span)
+        (count >= ENOUGH).then(|| f64::from(count) / span)
     }
 }
 
