@@ -541,9 +541,17 @@ async fn the_first_content_of_a_stream_ends_a_streak_of_throttles() {
 #[tokio::test(start_paused = true)]
 async fn a_new_call_waits_for_what_a_retry_finds_out() {
     let ledger = Ledger::memory();
+    let pacer = Pacer::new();
+    let call = || CallLayer::new().pacing(pacer.clone());
     let slow = document("hello", "stop").after(s(5));
-    let service =
-        paced(&ledger, CallLayer::new(), [throttled("1"), slow, document("hello", "stop")]);
+    let service = paced(&ledger, call(), [throttled("1"), slow, document("hello", "stop")]);
+    // Others in flight, of which nothing is learned: there is room for more than one call at once.
+    let broken = [error_after(ms(50), std::io::ErrorKind::ConnectionReset)];
+    let others = paced(&ledger, call().attempts(1), broken);
+    let mut broken = JoinSet::new();
+    for i in 0..7 {
+        broken.spawn(others.clone().oneshot(chat(&format!("broken{i}"))));
+    }
     let started = Instant::now();
     let first = tokio::spawn(service.clone().oneshot(chat("a")));
     sleep(s(2)).await;
