@@ -5,8 +5,7 @@ mod common;
 
 use std::{io::Read as _, os::fd::OwnedFd};
 
-use attempt_ledger_mock::{MockServer, Script, Step};
-use common::{Ran, Room, cli, command, finish, run_args};
+use common::{Ran, Room, cli, command, finish, run_args, server};
 use serde_json::{Value, json};
 
 const CASES: &str = r#"{"id":"good","prompt":"<good>","expected":"pong"}
@@ -14,14 +13,6 @@ const CASES: &str = r#"{"id":"good","prompt":"<good>","expected":"pong"}
 {"id":"flaky","prompt":"<flaky>","expected":"pong"}
 {"id":"down","prompt":"<down>","expected":"pong"}
 "#;
-
-async fn server() -> MockServer {
-    let script = Script::by_case([
-        ("<flaky>", Script::new([Step::ServerError, Step::Good])),
-        ("<down>", Script::new([Step::ServerError, Step::ServerError, Step::Good])),
-    ]);
-    MockServer::start(script.otherwise(Script::new([Step::Good]))).await.expect("a port")
-}
 
 /// The lines of `--progress json`, each an object.
 fn lines(ran: &Ran) -> Vec<Value> {

@@ -4,7 +4,7 @@
 mod common;
 
 use attempt_ledger_mock::{MockServer, RefusedAddr, Script, Step};
-use common::{Ran, Room, cli, run_args};
+use common::{Ran, Room, cli, run_args, server};
 use serde_json::json;
 
 const THREE: &str = r#"{"id":"good","prompt":"say <good>","expected":"pong"}
@@ -12,14 +12,6 @@ const THREE: &str = r#"{"id":"good","prompt":"say <good>","expected":"pong"}
 
 {"id":"down","prompt":"say <down>","expected":"ping","fixture":{"set":[1,2]}}
 "#;
-
-async fn server() -> MockServer {
-    let script = Script::by_case([
-        ("<flaky>", Script::new([Step::ServerError, Step::Good])),
-        ("<down>", Script::new([Step::ServerError, Step::ServerError, Step::Good])),
-    ]);
-    MockServer::start(script.otherwise(Script::new([Step::Good]))).await.expect("a port")
-}
 
 /// Case, ordinal, cause, verdict, score and diagnostic of each attempt, by case and ordinal.
 async fn rows(dir: &str) -> Vec<String> {

@@ -25,19 +25,20 @@ use crate::{
 /// [`CallLayer`](crate::CallLayer) and the retry policy beneath it.
 ///
 /// A host that throttles is left alone for as long as it asked, and longer each time that it throttles
-/// again at once: 1 s, 2 s, 4 s up to 60 s, or 5 s, 10 s, 20 s up to 60 s where it asks for nothing. Meanwhile no new call is let through, so that no first
-/// attempt is spent: the calls that were throttled find out, by their retries, when the host answers
-/// again. After that fewer calls are let through at once than before, and not faster than 0.7 of the
-/// rate at which the host last answered; both grow while it answers. These are the terms on which
-/// senders share a network: half the window on a loss, a slow way up.
+/// again at once: 1 s, 2 s, 4 s up to 60 s, or 5 s, 10 s, 20 s up to 60 s where it asks for nothing.
+/// Meanwhile no new call is let through, so that no first attempt is spent: the calls that were
+/// throttled find out, by their retries, when the host answers again. After that half as many calls
+/// are let through at once as before, and not faster than 0.7 of the rate at which the host last
+/// answered; both grow while it answers. These are the terms on which senders share a network: half
+/// the window on a loss (TCP), 0.7 of the rate (CUBIC), a slow way up.
 ///
 /// A host that has done nothing but throttle for longer than a call's budget is not waited for any
 /// more: the call ends at once, unless it is the one that tries whether the host answers again.
 ///
 /// Until a host throttles for the first time nothing is held back, unless
-/// [`slow_start`](Self::slow_start) says so; and again once a host was left alone for ten minutes
-/// after its last throttle. Calls of graders are not counted, and wait for a host's
-/// own hint only: the call that they grade waits for them.
+/// [`slow_start`](Self::slow_start) says so; and again once a host was left alone for ten minutes after
+/// its last throttle. Calls of graders are not counted, and wait for a host's own hint only: the call
+/// that they grade waits for them.
 #[derive(Clone)]
 pub struct Pacer(Arc<Inner>);
 
@@ -161,17 +162,19 @@ impl State {
         }
     }
 
+    /// Nobody is under way to it or waits for it.
+    fn is_free(&self) -> bool {
+        self.in_flight == 0 && self.queue.is_empty()
+    }
+
+    /// Whether nothing is lost when it is let go of.
     fn is_idle(&self, now: Instant) -> bool {
-        self.in_flight == 0
-            && self.queue.is_empty()
-            && self.not_before.is_none_or(|at| at <= now)
-            && (self.rate.is_none() || self.last_throttle.is_none_or(|at| now > at + SETTLED))
+        self.is_free() && (self.last_throttle.is_none() || self.is_settled(now))
     }
 
     /// What a throttle told is forgotten once the host was left alone for long after it.
     fn forget(&mut self, now: Instant) {
-        let is_free = self.in_flight == 0 && self.queue.is_empty();
-        if is_free && self.is_settled(now) {
+        if self.is_free() && self.is_settled(now) {
             *self = State::new(self.first_window);
         }
     }

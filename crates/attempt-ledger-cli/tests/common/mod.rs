@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use attempt_ledger_mock::{MockServer, Script, Step};
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
@@ -144,4 +145,13 @@ pub(crate) fn all_bytes(dir: &Path) -> Vec<u8> {
         }
     }
     all
+}
+
+/// Answers at once, `<flaky>` after one fault and `<down>` after two.
+pub(crate) async fn server() -> MockServer {
+    let script = Script::by_case([
+        ("<flaky>", Script::new([Step::ServerError, Step::Good])),
+        ("<down>", Script::new([Step::ServerError, Step::ServerError, Step::Good])),
+    ]);
+    MockServer::start(script.otherwise(Script::new([Step::Good]))).await.expect("a port")
 }
