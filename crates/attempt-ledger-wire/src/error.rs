@@ -1,6 +1,11 @@
 use attempt_ledger_core::{ErrorCause, InBandError, Label};
 use serde_json::{Map, Value};
 
+use crate::{
+    event::{Event, Kind},
+    gather::Gather,
+};
+
 /// An error object of an OpenAI-shaped server, in any of its dialects.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedError {
@@ -15,6 +20,20 @@ impl ReportedError {
     pub(crate) fn or_stated_beside(self, beside: impl FnOnce() -> ReportedError) -> Self {
         if self.error == InBandError::default() { beside() } else { self }
     }
+}
+
+/// An event that its framing calls an error, on any wire whose errors are JSON.
+pub(crate) fn event(event: &Event<'_>, gather: &mut Gather) {
+    let value = match serde_json::from_slice::<Value>(event.data) {
+        Ok(value) => value,
+        Err(_) if event.complete => Value::Null,
+        Err(_) => return,
+    };
+    let reported = match (event.kind, value.get("error")) {
+        (Kind::NamedError, Some(error)) if !error.is_null() => from_value(error),
+        _ => from_value(&value),
+    };
+    gather.reported(reported);
 }
 
 /// Reads the value of an `error` field (object, string, or anything else that is not null).

@@ -20,6 +20,8 @@ pub(crate) struct Gather {
     refusal: Option<Sha256>,
     calls: Vec<Call>,
     finish: Option<Label>,
+    reasoning_chars: u64,
+    response_id: Option<Label>,
     usage: Usage,
     choices: u128,
     kept: Option<Content>,
@@ -57,6 +59,8 @@ impl Gather {
             refusal: None,
             calls: Vec::new(),
             finish: None,
+            reasoning_chars: 0,
+            response_id: None,
             usage: Usage::default(),
             choices: 0,
             kept: keep.then(Content::default),
@@ -81,6 +85,18 @@ impl Gather {
             && let Some(kept) = &mut self.kept
         {
             kept.text.push_str(text);
+        }
+    }
+
+    /// Reasoning or thinking that is shown beside the answer; of it only the length is kept.
+    pub(crate) fn reasoning(&mut self, text: &str) {
+        self.reasoning_chars += text.chars().count() as u64;
+    }
+
+    /// The provider's id of the response; the first one that is not empty.
+    pub(crate) fn response_id(&mut self, id: &str) {
+        if self.response_id.is_none() && !id.is_empty() {
+            self.response_id = Some(Label::new(id));
         }
     }
 
@@ -158,6 +174,15 @@ impl Gather {
         self.facts.stop_seen() && self.facts.usable()
     }
 
+    /// An error that a stream reports: one behind an answer that stands is only noted.
+    pub(crate) fn reported(&mut self, reported: ReportedError) {
+        if self.answered() {
+            self.late_error(reported.error);
+        } else {
+            self.error(reported);
+        }
+    }
+
     pub(crate) fn error(&mut self, reported: ReportedError) {
         self.facts.retry_after_ms = self.facts.retry_after_ms.or(reported.retry_after_ms);
         self.facts.fault.get_or_insert(Fault::Error(reported.error));
@@ -197,6 +222,8 @@ impl Gather {
             content_sha256: text,
             answer_sha256: answer_of_parts(self.finish.as_ref(), refusal, text, calls),
             content_chars: self.facts.text_chars,
+            reasoning_chars: self.reasoning_chars,
+            response_id: self.response_id.clone(),
             tool_calls: self.facts.tool_calls,
             usage: self.usage,
             events: streamed.then_some(self.progress),

@@ -25,20 +25,18 @@
 
 mod encoding;
 mod error;
+mod event;
+mod framing;
 mod gather;
 pub mod hints;
+mod json;
 mod media;
-mod object;
-mod openai;
-mod plain;
 mod request;
-mod scan;
-mod sse;
 mod stop;
 mod surrogate;
 mod tap;
-
 mod wire;
+mod wires;
 
 pub use attempt_ledger_core::answer_sha256;
 pub use request::{RequestFacts, read_request};

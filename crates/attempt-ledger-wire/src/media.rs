@@ -3,7 +3,12 @@ use http::{HeaderMap, header};
 /// What a response's `Content-Type` says, as far as decoding depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
+    /// Server-sent events.
     EventStream,
+    /// A JSON value a line.
+    Lines,
+    /// Binary frames, as AWS sends them.
+    Frames,
     Json,
     /// Text in UTF-8.
     Text,
@@ -40,6 +45,10 @@ impl Media {
             Media::Unknown
         } else if is_text && is("event-stream") {
             Media::EventStream
+        } else if LINES.iter().any(|lines| is(lines)) {
+            Media::Lines
+        } else if is("vnd.amazon.eventstream") {
+            Media::Frames
         } else if is("json") || ends("+json") {
             Media::Json
         } else if !utf8 {
@@ -56,8 +65,12 @@ impl Media {
     }
 }
 
+/// Names of JSON by the line.
+const LINES: [&str; 6] =
+    ["x-ndjson", "ndjson", "jsonl", "x-jsonlines", "json-lines", "stream+json"];
+
 /// Kinds of `application` that are text.
-const TEXTS: [&str; 6] = ["xml", "yaml", "javascript", "x-ndjson", "jsonl", "graphql"];
+const TEXTS: [&str; 4] = ["xml", "yaml", "javascript", "graphql"];
 
 #[cfg(test)]
 mod tests {
@@ -73,7 +86,9 @@ mod tests {
             ("text/plain", Media::Text),
             ("TEXT/plain; Charset=\"UTF-8\"", Media::Text),
             ("text/plain; charset=latin1", Media::Binary),
-            ("application/X-NDJSON", Media::Text),
+            ("application/X-NDJSON", Media::Lines),
+            ("application/jsonl; charset=utf-8", Media::Lines),
+            ("application/vnd.amazon.eventstream", Media::Frames),
             ("image/svg+XML", Media::Text),
             ("audio/xml", Media::Binary),
             ("application/octet-stream", Media::Binary),

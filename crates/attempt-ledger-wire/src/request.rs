@@ -8,11 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::{
-    Wire,
-    object::{Obj, Text},
-    wire::Family,
-};
+use crate::Wire;
 
 /// Bytes of a model's name that are kept.
 const MAX_MODEL: usize = 256;
@@ -45,44 +41,28 @@ pub fn read_request(wire: Wire, method: &Method, path: &str, body: Option<&[u8]>
     if matches!(*method, Method::GET | Method::HEAD) {
         return RequestFacts { effect: Effect::ReadOnly, ..RequestFacts::default() };
     }
-    let read = match (wire.family(), body) {
-        (Family::OpenAi, Some(body)) if *method == Method::POST => openai(path, body),
+    let read = match body {
+        Some(body) if *method == Method::POST => (wire.spec().request)(&Asked { path, body }),
         _ => None,
     };
     read.unwrap_or_default()
 }
 
-#[derive(Deserialize)]
-struct OpenAiRequest<'a> {
-    #[serde(borrow, default)]
-    model: Option<Text<'a>>,
-    #[serde(default)]
-    stream: Option<bool>,
-    #[serde(default)]
-    tools: Option<Tools>,
-    #[serde(default)]
-    functions: Option<Functions>,
-    #[serde(default)]
-    max_completion_tokens: Option<u64>,
-    #[serde(default)]
-    max_tokens: Option<u64>,
-    #[serde(default)]
-    background: Option<bool>,
-    #[serde(borrow, default)]
-    web_search_options: Option<&'a RawValue>,
-    #[serde(default)]
-    messages: Option<Messages>,
-    #[serde(borrow, default)]
-    prompt: Option<&'a RawValue>,
+/// What a wire's reader gets of a request that may ask its model something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// Without the query.
+    pub(crate) path: &'a str,
+    pub(crate) body: &'a [u8],
 }
 
 /// What a list comes to, item by item; nothing of it is held.
-trait Sum<'de>: Default {
+pub(crate) trait Sum<'de>: Default {
     type Item: Deserialize<'de>;
     fn add(&mut self, item: Self::Item);
 }
 
-fn sum<'de, S: Sum<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<S, D::Error> {
+pub(crate) fn sum<'de, S: Sum<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<S, D::Error> {
     struct Of<S>(PhantomData<S>);
     impl<'de, S: Sum<'de>> Visitor<'de> for Of<S> {
         type Value = S;
@@ -100,94 +80,23 @@ fn sum<'de, S: Sum<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<S, D::
     deserializer.deserialize_seq(Of(PhantomData))
 }
 
+/// Reads the named sums from JSON lists.
 macro_rules! sums {
     ($($name:ident)+) => {
-        $(impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                sum(deserializer)
+        $(impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                crate::request::sum(deserializer)
             }
         })+
     };
 }
 
-sums! { Tools Functions Messages }
+pub(crate) use sums;
 
-#[derive(Default)]
-struct Tools {
-    count: usize,
-    /// Those that the server itself runs.
-    remote: usize,
-}
-
-impl<'de> Sum<'de> for Tools {
-    type Item = Obj<Tool<'de>>;
-    fn add(&mut self, Obj(tool): Self::Item) {
-        self.count += 1;
-        let local = matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""));
-        self.remote += usize::from(!local);
-    }
-}
-
-#[derive(Default)]
-struct Functions(usize);
-
-impl<'de> Sum<'de> for Functions {
-    type Item = &'de RawValue;
-    fn add(&mut self, _: Self::Item) {
-        self.0 += 1;
-    }
-}
-
-/// Code points of the messages' texts.
-#[derive(Default)]
-struct Messages(u64);
-
-impl<'de> Sum<'de> for Messages {
-    type Item = Obj<Message<'de>>;
-    fn add(&mut self, Obj(message): Self::Item) {
-        self.0 += message.content.map_or(0, |content| text_chars(content, 0));
-    }
-}
-
-#[derive(Deserialize)]
-struct Tool<'a> {
-    #[serde(borrow, default, rename = "type")]
-    kind: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
-}
-
-fn openai(path: &str, body: &[u8]) -> Option<RequestFacts> {
-    let Obj(request): Obj<OpenAiRequest<'_>> = serde_json::from_slice(body).ok()?;
-    let tools = request.tools.unwrap_or_default();
-    let harmless = tools.remote == 0
-        && request.web_search_options.is_none()
-        && request.background != Some(true);
-    let count = tools.count + request.functions.map_or(0, |Functions(count)| count);
-    let messages = request.messages.map_or(0, |Messages(chars)| chars);
-    let model = request.model.as_ref().map(|Text(model)| &**model);
-    Some(RequestFacts {
-        model: model.or_else(|| deployment(path)).map(bounded),
-        stream: Some(request.stream.unwrap_or(false)),
-        tools: u32::try_from(count).unwrap_or(u32::MAX),
-        cap: request.max_completion_tokens.or(request.max_tokens),
-        prompt_chars: messages + request.prompt.map_or(0, |prompt| text_chars(prompt, 0)),
-        understood: true,
-        effect: if harmless { Effect::ReadOnly } else { Effect::Writes },
-    })
-}
-
-/// The model of an older Azure path: `/openai/deployments/{name}/...`.
-fn deployment(path: &str) -> Option<&str> {
-    let (_, rest) = path.split_once("/deployments/")?;
-    rest.split('/').next().filter(|name| !name.is_empty())
-}
-
-fn bounded(model: &str) -> Arc<str> {
+/// A model's name, as rows hold it.
+pub(crate) fn bounded(model: &str) -> Arc<str> {
     if model.len() <= MAX_MODEL && !model.chars().any(char::is_control) {
         model.into()
     } else {
@@ -196,7 +105,7 @@ fn bounded(model: &str) -> Arc<str> {
 }
 
 /// Code points of a string, of the strings of a list, or of the `text` of a list's parts.
-fn text_chars(raw: &RawValue, depth: u8) -> u64 {
+pub(crate) fn text_chars(raw: &RawValue, depth: u8) -> u64 {
     #[derive(Deserialize)]
     struct Part<'a> {
         #[serde(borrow, default)]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use attempt_ledger_core::{Content, Digest, Facts, Label, Uninspected, Usage, Verdict};
+use attempt_ledger_core::{Content, Digest, Facts, Label, Uninspected, Usage};
 use http::HeaderMap;
 use serde_json::Value;
 
@@ -8,14 +8,13 @@ use crate::{
     Wire,
     encoding::{Coding, Failed, Inflate},
     error,
+    event::{Event, Sink},
+    framing::{Framing, frames::Frames, lines::Lines, list::List, sse::Sse},
     gather::Gather,
-    hints,
+    hints, json,
     media::Media,
-    openai,
-    plain::{self, Utf8},
-    scan::Scan,
-    sse::{Kind, Sink, Sse},
-    wire::Family,
+    wire::AnyReader,
+    wires::plain::Utf8,
 };
 
 /// Bytes of an error response's body that are read for its code.
@@ -64,6 +63,10 @@ pub struct Evidence {
     pub answer_sha256: Digest,
     /// Unicode code points of the answer text.
     pub content_chars: u64,
+    /// Unicode code points of the reasoning that was shown beside it, where any was.
+    pub reasoning_chars: u64,
+    /// The provider's id of the response, on wires whose answers may be fetched by it later.
+    pub response_id: Option<Label>,
     /// Distinct tool calls.
     pub tool_calls: u32,
     /// Token counts, the last ones that were reported.
@@ -93,16 +96,17 @@ pub struct Tap {
 
 /// What a decoder writes to.
 struct State {
-    family: Family,
+    reader: AnyReader,
     gather: Gather,
-    scan: Scan,
 }
 
 enum Mode {
     /// Nothing is read.
     Skip,
     /// Events.
-    Events(Sse),
+    Events(Framing),
+    /// A list of events or one document: the first byte that is no space will tell.
+    ListOrDocument { max_event: usize, max_body: usize },
     /// One JSON document of a 2xx.
     Document(Held),
     /// Text that is itself the content.
@@ -120,25 +124,42 @@ impl Tap {
     /// A tap for a response on `wire` with this head.
     pub fn new(wire: Wire, status: u16, headers: &HeaderMap, options: &TapOptions) -> Tap {
         let media = Media::of(headers);
-        let is_stream = media == Media::EventStream;
+        let is_plain = wire == Wire::Plain;
+        let is_stream = match media {
+            Media::EventStream => true,
+            Media::Lines | Media::Frames => !is_plain,
+            _ => false,
+        };
         let is_answer = (200..300).contains(&status);
-        let family = wire.family();
+        let said = wire.spec().statuses.iter().find(|(number, _)| *number == status);
         let mut facts = Facts {
             // A plain stream has no stop reason that could be missing.
-            streamed: is_answer && is_stream && family != Family::Plain,
+            streamed: is_answer && is_stream && !is_plain,
             retry_after_ms: hints::retry_after_ms(headers),
-            status_says: (status == 498 && family == Family::OpenAi).then_some(Verdict::Throttled),
+            status_says: said.map(|(_, verdict)| *verdict),
             other_media: is_answer && options.stream_asked.is_some_and(|asked| asked != is_stream),
             ..Facts::default()
         };
-        let mut mode = match (family, media) {
-            _ if status >= 400 && family == Family::Plain => Mode::Skip,
+        let mut mode = match media {
+            _ if status >= 400 && is_plain => Mode::Skip,
             _ if status >= 400 => Mode::ErrorBody(Held::new(MAX_ERROR_BODY)),
             _ if !is_answer => Mode::Skip,
-            (_, Media::EventStream) => Mode::Events(Sse::new(options.max_event)),
-            (Family::OpenAi, _) | (_, Media::Json) => Mode::Document(Held::new(options.max_body)),
-            (_, Media::Text | Media::Unknown) => Mode::Text(Utf8::default(), options.max_body),
-            (_, Media::Binary) => {
+            Media::EventStream => Mode::Events(Framing::Sse(Sse::new(options.max_event))),
+            Media::Lines if !is_plain => {
+                Mode::Events(Framing::Lines(Lines::new(options.max_event)))
+            }
+            Media::Frames if !is_plain => {
+                Mode::Events(Framing::Frames(Frames::new(options.max_event)))
+            }
+            Media::Json if wire.spec().lists => {
+                Mode::ListOrDocument { max_event: options.max_event, max_body: options.max_body }
+            }
+            _ if !is_plain => Mode::Document(Held::new(options.max_body)),
+            Media::Json => Mode::Document(Held::new(options.max_body)),
+            Media::Text | Media::Lines | Media::Unknown => {
+                Mode::Text(Utf8::default(), options.max_body)
+            }
+            Media::Binary | Media::Frames => {
                 facts.uninspected = Some(Uninspected::MediaType);
                 Mode::Skip
             }
@@ -154,7 +175,7 @@ impl Tap {
         };
         let gather =
             Gather::new(facts, options.keep_content, options.max_body, options.accept_done);
-        let state = State { family, gather, scan: Scan::default() };
+        let state = State { reader: AnyReader::of(wire), gather };
         Tap { wire, is_stream, inflate, mode, state, finished: false }
     }
 
@@ -228,11 +249,11 @@ impl Tap {
     /// Bytes of the body that are held now.
     pub fn held(&self) -> usize {
         let held = match &self.mode {
-            Mode::Events(sse) => sse.held(),
+            Mode::Events(framing) => framing.held(),
             Mode::Document(held) | Mode::ErrorBody(held) => held.bytes.capacity(),
-            Mode::Skip | Mode::Text(..) => 0,
+            Mode::Skip | Mode::Text(..) | Mode::ListOrDocument { .. } => 0,
         };
-        held + self.state.scan.held()
+        held + self.state.reader.held()
     }
 
     fn unpack_failed(&mut self, failed: Failed) {
@@ -250,7 +271,7 @@ impl Tap {
     fn stop_reading(&mut self) {
         match &mut self.mode {
             // Events stay a stream, with their count.
-            Mode::Events(sse) => sse.close(),
+            Mode::Events(framing) => framing.close(),
             mode => *mode = Mode::Skip,
         }
     }
@@ -264,22 +285,20 @@ impl Tap {
                 Failed::Ratio => true,
                 Failed::Corrupt => !cut,
                 // A protocol has end marks of its own, which servers keep better than an encoding's.
-                Failed::Short => !cut && self.state.family == Family::Plain,
+                Failed::Short => !cut && self.wire == Wire::Plain,
             };
             if tells {
                 self.unpack_failed(failed);
             }
         }
-        let State { family, gather, .. } = &mut self.state;
+        let State { reader, gather } = &mut self.state;
         match &mut self.mode {
             Mode::Skip => {}
-            Mode::Events(sse) => sse.finish(&mut self.state),
+            Mode::ListOrDocument { .. } => reader.document(b"", cut, gather),
+            Mode::Events(framing) => framing.finish(&mut self.state),
             Mode::Document(held) => {
                 let body = std::mem::take(&mut held.bytes);
-                match family {
-                    Family::OpenAi => openai::document(&body, cut, gather),
-                    Family::Plain => plain::json(&body, cut, gather),
-                }
+                reader.document(&body, cut, gather);
             }
             Mode::Text(utf8, _) if !cut => utf8.finish(gather),
             Mode::Text(..) => {}
@@ -307,7 +326,7 @@ impl Mode {
     fn feed(&mut self, bytes: &[u8], state: &mut State) {
         match self {
             Mode::Skip => {}
-            Mode::Events(sse) => sse.feed(bytes, state),
+            Mode::Events(framing) => framing.feed(bytes, state),
             Mode::Text(utf8, room) => {
                 if !state.gather.is_open() {
                     return;
@@ -318,6 +337,20 @@ impl Mode {
                 if !over.is_empty() {
                     state.over_bound();
                 }
+            }
+            Mode::ListOrDocument { max_event, max_body } => {
+                let is_filler = |b: &u8| b.is_ascii_whitespace() || json::BOM.contains(b);
+                let start = bytes.iter().position(|b| !is_filler(b)).unwrap_or(bytes.len());
+                let Some(bytes) = bytes.get(start..).filter(|bytes| !bytes.is_empty()) else {
+                    return;
+                };
+                if bytes.first() == Some(&b'[') {
+                    state.gather.facts.streamed = true;
+                    *self = Mode::Events(Framing::List(List::new(*max_event)));
+                } else {
+                    *self = Mode::Document(Held::new(*max_body));
+                }
+                self.feed(bytes, state);
             }
             Mode::Document(held) => {
                 if !held.take(bytes) {
@@ -351,13 +384,13 @@ impl Held {
 }
 
 impl Sink for State {
-    fn event(&mut self, data: &[u8], kind: Kind, complete: bool) -> bool {
-        match self.family {
-            Family::OpenAi => openai::event(data, kind, complete, &mut self.gather, &mut self.scan),
-            Family::Plain => {
-                plain::event(data, complete, &mut self.gather);
-                true
-            }
+    fn event(&mut self, event: Event<'_>) -> bool {
+        self.reader.event(&event, &mut self.gather)
+    }
+
+    fn broken(&mut self) {
+        if self.gather.is_open() {
+            self.gather.malformed();
         }
     }
 
@@ -369,7 +402,7 @@ impl Sink for State {
 }
 
 fn error_body(body: &[u8], gather: &mut Gather) {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let body = json::without_bom(body);
     let read = |json: &[u8]| error::from_body(&serde_json::from_slice::<Value>(json).ok()?);
     // A stream that was refused may still frame its error as an event.
     let framed = || {

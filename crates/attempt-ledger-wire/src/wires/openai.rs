@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use attempt_ledger_core::Stop;
+use attempt_ledger_core::{Stop, Verdict};
 use serde::{
     Deserialize, Deserializer,
     de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -12,104 +12,90 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     error::{self, ReportedError},
+    event::{Event, Kind},
     gather::{CallKey, Gather},
-    object::{Obj, Text},
-    scan::Scan,
-    sse::Kind,
-    surrogate,
+    json::{self, Obj, Text},
+    wire::{self, Spec},
 };
+
+mod request;
+mod scan;
+
+use scan::Scan;
+
+pub(crate) const CHAT: Spec = Spec {
+    name: "openai-chat",
+    paths: &["/chat/completions"],
+    usage: ("prompt_tokens", "completion_tokens"),
+    // Groq's flexible tier is out of capacity.
+    lists: false,
+    statuses: &[(498, Verdict::Throttled)],
+    request: request::read,
+};
+
+pub(crate) const COMPLETIONS: Spec =
+    Spec { name: "openai-completions", paths: &["/completions"], ..CHAT };
 
 /// What ends a stream.
 const DONE: &[u8] = b"[DONE]";
 
-/// One event of a stream. False when nothing after it is to be read.
-pub(crate) fn event(
-    data: &[u8],
-    kind: Kind,
-    complete: bool,
-    gather: &mut Gather,
-    scan: &mut Scan,
-) -> bool {
-    if kind == Kind::Data {
-        if gather.is_open()
-            && scan.text_of(data, |text| {
-                gather.choice(0);
-                gather.text(text);
-            })
-        {
-            gather.progress += 1;
+/// Reads both wires: they differ in where the text of a choice lies.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    scan: Scan,
+}
+
+impl wire::Reader for Reader {
+    fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool {
+        if event.kind == Kind::Data {
+            if gather.is_open()
+                && self.scan.text_of(event.data, |text| {
+                    gather.choice(0);
+                    gather.text(text);
+                })
+            {
+                gather.progress += 1;
+                return true;
+            }
+            if event.data.trim_ascii() == DONE {
+                gather.done();
+                return false;
+            }
+        }
+        if !gather.is_open() {
             return true;
         }
-        if data.trim_ascii() == DONE {
-            gather.done();
-            return false;
+        match event.kind {
+            Kind::Data => full_parse(event.data, event.complete, gather),
+            _ => error::event(event, gather),
+        }
+        true
+    }
+
+    fn document(&mut self, body: &[u8], cut: bool, gather: &mut Gather) {
+        match json::parse::<Obj<Chunk<'_>>>(json::without_bom(body), &mut None) {
+            Ok(Obj(mut chunk)) => {
+                let reported = chunk.reported_error();
+                merge(&mut chunk, false, gather);
+                if let Some(reported) = reported {
+                    gather.error(reported);
+                }
+            }
+            Err(_) if cut => {}
+            Err(_) => gather.malformed(),
         }
     }
-    if !gather.is_open() {
-        return true;
+
+    fn held(&self) -> usize {
+        self.scan.held()
     }
-    if kind != Kind::Data {
-        let value = serde_json::from_slice::<Value>(data);
-        if value.is_err() && !complete {
-            return true;
-        }
-        let reported = value.map(|value| named_error(&value, kind)).unwrap_or_default();
-        if gather.answered() {
-            gather.late_error(reported.error);
-        } else {
-            gather.error(reported);
-        }
-        return true;
-    }
-    full_parse(data, complete, gather);
-    true
 }
 
 fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) {
-    let mended;
-    let parsed = match serde_json::from_slice::<Obj<Chunk<'_>>>(data) {
-        Err(error) => {
-            mended = surrogate::mend(data);
-            mended.as_deref().map_or(Err(error), serde_json::from_slice)
-        }
-        parsed => parsed,
-    };
-    match parsed {
+    match json::parse::<Obj<Chunk<'_>>>(data, &mut None) {
         Ok(Obj(chunk)) => stream_chunk(chunk, gather),
         Err(_) if complete => gather.malformed(),
         Err(_) => {}
-    }
-}
-
-/// The whole body of a response that is one document. `cut` says that its transfer broke, so that
-/// a document that does not parse proves nothing.
-pub(crate) fn document(body: &[u8], cut: bool, gather: &mut Gather) {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let mended;
-    let parsed = match serde_json::from_slice::<Obj<Chunk<'_>>>(body) {
-        Err(error) => {
-            mended = surrogate::mend(body);
-            mended.as_deref().map_or(Err(error), serde_json::from_slice)
-        }
-        parsed => parsed,
-    };
-    match parsed {
-        Ok(Obj(mut chunk)) => {
-            let reported = chunk.reported_error();
-            merge(&mut chunk, false, gather);
-            if let Some(reported) = reported {
-                gather.error(reported);
-            }
-        }
-        Err(_) if cut => {}
-        Err(_) => gather.malformed(),
-    }
-}
-
-fn named_error(value: &Value, kind: Kind) -> ReportedError {
-    match (kind, value.get("error")) {
-        (Kind::NamedError, Some(error)) if !error.is_null() => error::from_value(error),
-        _ => error::from_value(value),
     }
 }
 
@@ -720,11 +706,12 @@ mod tests {
             chunks in prop::collection::vec(chunk(), 1..4),
             again in prop::collection::vec(any::<prop::sample::Index>(), 3..8),
         ) {
-            let mut scan = Scan::default();
+            let mut reader = Reader::default();
             for pick in again {
                 let chunk = pick.get(&chunks);
                 let (mut scanned, mut parsed) = (gather(), gather());
-                event(chunk, Kind::Data, true, &mut scanned, &mut scan);
+                let data = Event { data: chunk, name: "", kind: Kind::Data, complete: true };
+                wire::Reader::event(&mut reader, &data, &mut scanned);
                 full_parse(chunk, true, &mut parsed);
                 let shown = String::from_utf8_lossy(chunk);
                 prop_assert_eq!(&scanned.facts, &parsed.facts, "{}", shown);

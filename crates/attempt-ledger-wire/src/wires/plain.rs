@@ -2,14 +2,49 @@
 
 use serde::de::IgnoredAny;
 
-use crate::gather::Gather;
+use crate::{
+    event::Event,
+    gather::Gather,
+    json,
+    wire::{self, Spec},
+};
 
-/// One event of a stream: its data is content, joined to the data before it by LF.
-pub(crate) fn event(data: &[u8], complete: bool, gather: &mut Gather) {
-    if !gather.is_open() {
-        return;
+pub(crate) const PLAIN: Spec = Spec {
+    name: "plain",
+    paths: &[],
+    usage: ("", ""),
+    lists: false,
+    statuses: &[],
+    request: |_| None,
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Reader;
+
+impl wire::Reader for Reader {
+    /// Its data is content, joined to the data before it by LF.
+    fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool {
+        if gather.is_open() {
+            text(event, gather);
+        }
+        true
     }
-    match std::str::from_utf8(data) {
+
+    /// It must parse; all of it is content. An empty one is an empty answer.
+    fn document(&mut self, body: &[u8], cut: bool, gather: &mut Gather) {
+        let value = json::without_bom(body);
+        let blank = value.iter().all(u8::is_ascii_whitespace);
+        let parses = blank || serde_json::from_slice::<IgnoredAny>(value).is_ok();
+        match std::str::from_utf8(body) {
+            Ok(text) if parses => gather.text(text),
+            Ok(_) | Err(_) if cut => {}
+            Ok(_) | Err(_) => gather.malformed(),
+        }
+    }
+}
+
+fn text(event: &Event<'_>, gather: &mut Gather) {
+    match std::str::from_utf8(event.data) {
         Ok(text) => {
             if gather.progress > 0 {
                 gather.text("\n");
@@ -17,20 +52,8 @@ pub(crate) fn event(data: &[u8], complete: bool, gather: &mut Gather) {
             gather.text(text);
             gather.progress += 1;
         }
-        Err(_) if complete => gather.malformed(),
+        Err(_) if event.complete => gather.malformed(),
         Err(_) => {}
-    }
-}
-
-/// A JSON document: it must parse; all of it is content. An empty one is an empty answer.
-pub(crate) fn json(body: &[u8], cut: bool, gather: &mut Gather) {
-    let value = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let blank = value.iter().all(u8::is_ascii_whitespace);
-    let parses = blank || serde_json::from_slice::<IgnoredAny>(value).is_ok();
-    match std::str::from_utf8(body) {
-        Ok(text) if parses => gather.text(text),
-        Ok(_) | Err(_) if cut => {}
-        Ok(_) | Err(_) => gather.malformed(),
     }
 }
 

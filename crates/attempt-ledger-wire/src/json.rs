@@ -5,6 +5,8 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use crate::surrogate;
+
 /// A struct that is read from a JSON object alone: serde also takes a list for one, by position.
 pub(crate) struct Obj<T>(pub(crate) T);
 
@@ -45,3 +47,28 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         deserializer.deserialize_str(Of)
     }
 }
+
+/// Parses JSON, taking half a surrogate pair for a replacement character. `mended` holds the copy
+/// that this takes.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(
+    json: &'a [u8],
+    mended: &'a mut Option<Vec<u8>>,
+) -> serde_json::Result<T> {
+    let parsed = serde_json::from_slice(json);
+    if parsed.is_ok() {
+        return parsed;
+    }
+    *mended = surrogate::mend(json);
+    match mended {
+        Some(mended) => serde_json::from_slice(mended),
+        None => parsed,
+    }
+}
+
+/// Without the byte-order mark that some servers begin a document with.
+pub(crate) fn without_bom(body: &[u8]) -> &[u8] {
+    body.strip_prefix(BOM).unwrap_or(body)
+}
+
+/// What marks UTF-8, and says nothing.
+pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";

@@ -1,5 +1,10 @@
 use memchr::{memchr, memchr2};
 
+use crate::event::{Event, Kind, Sink};
+
+/// Bytes of an event's name that are kept.
+const MAX_NAME: usize = 64;
+
 /// How much a buffer grows at once: exact, so that little is held beyond the longest event.
 const STEP: usize = 1024;
 
@@ -15,6 +20,8 @@ pub(crate) struct Sse {
     /// Where the unfinished line starts.
     data_len: usize,
     event: Pending,
+    /// The event's name, cut to a bound.
+    name: Vec<u8>,
     first_line: bool,
     /// The last line ended in CR at the end of a chunk: a LF that follows belongs to it.
     skip_lf: bool,
@@ -29,34 +36,11 @@ struct Pending {
     kind: Kind,
 }
 
-/// What an event's fields besides its data say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Data, under no name or one that means nothing here.
-    #[default]
-    Data,
-    /// Its name is `error`.
-    NamedError,
-    /// Its data came in a field named `error`, as llama.cpp wrote it.
-    ErrorField,
-}
-
-/// Who takes the events.
-pub(crate) trait Sink {
-    /// An event with data. `complete` is false for the last one if its blank line never came.
-    /// False ends the reading.
-    fn event(&mut self, data: &[u8], kind: Kind, complete: bool) -> bool;
-
-    /// An event over the bound; the reading has ended.
-    fn over_bound(&mut self);
-}
-
 enum Field {
     Blank,
     Data(usize),
     ErrorData(usize),
-    NamedError,
-    OtherName,
+    Name(usize),
     Ignored,
 }
 
@@ -66,6 +50,7 @@ impl Sse {
             buf: Vec::new(),
             data_len: 0,
             event: Pending::default(),
+            name: Vec::new(),
             first_line: true,
             skip_lf: false,
             over: false,
@@ -76,7 +61,7 @@ impl Sse {
 
     /// Bytes allocated for what has not been handed on.
     pub(crate) fn held(&self) -> usize {
-        self.buf.capacity()
+        self.buf.capacity() + self.name.capacity()
     }
 
     pub(crate) fn feed(&mut self, mut bytes: &[u8], sink: &mut impl Sink) {
@@ -155,7 +140,11 @@ impl Sse {
                 self.event.kind = Kind::ErrorField;
                 from
             }
-            other => return self.name(&other),
+            Field::Name(from) => {
+                self.set_name(line.get(from..).unwrap_or_default());
+                return;
+            }
+            Field::Ignored => return,
         };
         let value = line.get(from..).unwrap_or_default();
         if self.event.has_data {
@@ -187,9 +176,14 @@ impl Sse {
                 self.event.kind = Kind::ErrorField;
                 from
             }
-            other => {
+            Field::Name(from) => {
+                let line = self.buf.split_off(start);
+                self.set_name(line.get(bom + from..).unwrap_or_default());
+                return;
+            }
+            Field::Ignored => {
                 self.buf.truncate(start);
-                return self.name(&other);
+                return;
             }
         };
         // The field's name is at least as long as the LF that takes its place.
@@ -208,19 +202,22 @@ impl Sse {
         self.event.has_data = true;
     }
 
-    fn name(&mut self, field: &Field) {
-        match (field, self.event.kind) {
-            (Field::NamedError, Kind::Data) => self.event.kind = Kind::NamedError,
-            (Field::OtherName, Kind::NamedError) => self.event.kind = Kind::Data,
-            _ => {}
+    /// The last name of an event counts.
+    fn set_name(&mut self, name: &[u8]) {
+        self.name.clear();
+        self.name.extend_from_slice(name.get(..MAX_NAME).unwrap_or(name));
+        if self.event.kind != Kind::ErrorField {
+            self.event.kind = if name == b"error" { Kind::NamedError } else { Kind::Data };
         }
     }
 
     fn dispatch(&mut self, lent: Option<&[u8]>, complete: bool, sink: &mut impl Sink) {
-        let event = std::mem::take(&mut self.event);
+        let Pending { has_data, kind } = std::mem::take(&mut self.event);
         let data = lent.unwrap_or_else(|| self.buf.get(..self.data_len).unwrap_or_default());
-        let is_event = event.has_data && !data.trim_ascii().is_empty();
-        let go_on = !is_event || sink.event(data, event.kind, complete);
+        let is_event = has_data && !data.trim_ascii().is_empty();
+        let name = std::str::from_utf8(&self.name).unwrap_or_default();
+        let go_on = !is_event || sink.event(Event { data, name, kind, complete });
+        self.name.clear();
         self.buf.clear();
         self.data_len = 0;
         if !go_on {
@@ -263,6 +260,7 @@ impl Sse {
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.buf = Vec::new();
+        self.name = Vec::new();
         self.data_len = 0;
         self.event = Pending::default();
     }
@@ -280,8 +278,7 @@ fn field(line: &[u8]) -> Field {
         b"" if line.is_empty() => Field::Blank,
         b"data" => Field::Data(from),
         b"error" if from < line.len() => Field::ErrorData(from),
-        b"event" if line.get(from..) == Some(b"error") => Field::NamedError,
-        b"event" => Field::OtherName,
+        b"event" => Field::Name(from),
         _ => Field::Ignored,
     }
 }

@@ -1,0 +1,27 @@
+//! The wire `cohere`.
+
+use crate::{
+    event::Event,
+    gather::Gather,
+    wire::{self, Spec},
+};
+
+pub(crate) const CHAT: Spec = Spec {
+    name: "cohere",
+    paths: &["/v2/chat"],
+    usage: ("usage.tokens.input_tokens", "usage.tokens.output_tokens"),
+    lists: false,
+    statuses: &[],
+    request: |_| None,
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Reader;
+
+impl wire::Reader for Reader {
+    fn event(&mut self, _event: &Event<'_>, _gather: &mut Gather) -> bool {
+        true
+    }
+
+    fn document(&mut self, _body: &[u8], _cut: bool, _gather: &mut Gather) {}
+}
