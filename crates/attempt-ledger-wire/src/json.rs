@@ -2,8 +2,9 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::Value;
 
 use crate::surrogate;
 
@@ -46,6 +47,83 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         }
         deserializer.deserialize_str(Of)
     }
+}
+
+/// A string, or any other value, which is skipped.
+pub(crate) struct Word<'a>(pub(crate) Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of;
+        impl<'de> Visitor<'de> for Of {
+            type Value = Word<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Word(Some(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Word(Some(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Word(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Word(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Word(None))
+            }
+        }
+        deserializer.deserialize_any(Of)
+    }
+}
+
+/// The number of a choice, block or call; one that is no whole number is beyond all that are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Index(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Index {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of;
+        impl Visitor<'_> for Of {
+            type Value = Index;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_u64<E: de::Error>(self, index: u64) -> Result<Self::Value, E> {
+                Ok(Index(index))
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Index(u64::MAX))
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Index(u64::MAX))
+            }
+            fn visit_str<E: de::Error>(self, index: &str) -> Result<Self::Value, E> {
+                Ok(Index(index.parse().unwrap_or(u64::MAX)))
+            }
+        }
+        deserializer.deserialize_any(Of)
+    }
+}
+
+/// A token count; a fraction or a number beyond u64 is none.
+pub(crate) fn count(value: &Value) -> Option<u64> {
+    let float = |n: f64| (n >= 0.0 && n.fract() == 0.0 && n < 2f64.powi(53)).then_some(n as u64);
+    value.as_u64().or_else(|| value.as_f64().and_then(float))
 }
 
 /// Parses JSON, taking half a surrogate pair for a replacement character. `mended` holds the copy
