@@ -22,6 +22,20 @@
 //! assert_eq!(decide(200, tap.facts(), &BodyEnd::Complete).verdict, Verdict::Unterminated);
 //! assert_eq!(tap.evidence().content_chars, 5);
 //! ```
+//!
+//! # Server-sent events
+//!
+//! They are split as the rules of WHATWG say (line ends LF, CRLF and CR, one space behind the colon
+//! or none, several lines of data joined, one byte-order mark skipped, comments and unknown fields
+//! dropped), except that
+//!
+//! - the last event counts, if it parses, although the blank line behind it is missing;
+//! - an event whose data is empty or white space is none: it keeps a connection alive;
+//! - a field named `error` is an error that is reported: llama.cpp wrote its failures so;
+//! - the fields `id` and `retry` are not read, since nothing here connects again;
+//! - bytes that are no UTF-8 are not replaced: an event that holds them does not parse;
+//! - of an event's name no more than 64 bytes are kept, and a name that is no UTF-8 is none;
+//! - an event longer than [`TapOptions::max_event`] ends the reading, as a done marker does.
 
 mod encoding;
 mod error;

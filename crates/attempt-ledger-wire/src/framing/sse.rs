@@ -12,7 +12,8 @@ const STEP: usize = 1024;
 ///
 /// An event whose lines lie in one chunk is lent from that chunk; only the unfinished tail is
 /// copied. Line ends are LF, CRLF or CR, also mixed; one byte-order mark at the start is skipped;
-/// comments and unknown fields are dropped, and an event without data is none.
+/// comments and unknown fields are dropped, and an event without data is none. The crate's page
+/// lists what differs from the rules of WHATWG; each difference has its test.
 #[derive(Debug)]
 pub(crate) struct Sse {
     /// The data of the event so far, joined by LF, and behind it the unfinished line as it came.
@@ -282,3 +283,6 @@ fn field(line: &[u8]) -> Field {
         _ => Field::Ignored,
     }
 }
+
+#[cfg(test)]
+mod tests;
