@@ -1,7 +1,8 @@
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
 use attempt_ledger_core::{Digest, Effect};
 use http::Method;
+use percent_encoding::percent_decode_str;
 use serde::{
     Deserialize, Deserializer,
     de::{SeqAccess, Visitor},
@@ -102,6 +103,22 @@ pub(crate) fn bounded(model: &str) -> Arc<str> {
     } else {
         format!("other:{}", Digest::of(model.as_bytes()).short()).into()
     }
+}
+
+/// The model that a path names behind the last `before` and before the last `after`, decoded;
+/// `None` without one. A name may hold `after` itself: `/model/arn:...:profile/m/invoke`.
+pub(crate) fn model_in_path<'a>(path: &'a str, before: &str, after: &str) -> Option<Cow<'a, str>> {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let (_, rest) = path.rsplit_once(before)?;
+    let (model, _) = rest.rsplit_once(after)?;
+    let model = percent_decode_str(model).decode_utf8_lossy();
+    (!model.is_empty()).then_some(model)
+}
+
+/// Whether a path ends in `end`, whatever query or slash is behind it.
+pub(crate) fn path_ends_with(path: &str, end: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    path.strip_suffix('/').unwrap_or(path).ends_with(end)
 }
 
 /// Code points of a string, of the strings of a list, or of the `text` of a list's parts.
@@ -232,6 +249,27 @@ mod tests {
             Some(b"{}"),
         );
         assert_eq!(azure.model.as_deref(), Some("gpt"));
+    }
+
+    #[test]
+    fn a_path_names_its_model() {
+        for (path, before, after, model) in [
+            ("/v1beta/models/g-1.5:generateContent", "/models/", ":", Some("g-1.5")),
+            ("/models/c%40v:rawPredict?alt=sse", "/models/", ":", Some("c@v")),
+            ("/publishers/x/models/a:b:rawPredict", "/models/", ":", Some("a:b")),
+            ("/model/eu.v.m-v1%3A0/invoke", "/model/", "/", Some("eu.v.m-v1:0")),
+            ("/model/arn%3Aaws%3Ab%3A%3Ap%2Fm/invoke", "/model/", "/", Some("arn:aws:b::p/m")),
+            ("/model/arn:aws:b::p/m/invoke", "/model/", "/", Some("arn:aws:b::p/m")),
+            ("/x/model/m/invoke/", "/model/", "/invoke", Some("m")),
+            ("/model/%ff/invoke", "/model/", "/", Some("\u{fffd}")),
+            ("/model//invoke", "/model/", "/", None),
+            ("/models/m", "/models/", ":", None),
+            ("/v1/messages", "/models/", ":", None),
+        ] {
+            assert_eq!(model_in_path(path, before, after).as_deref(), model, "{path}");
+        }
+        assert!(path_ends_with("/a:stream/?alt=sse", ":stream"));
+        assert!(!path_ends_with("/a:streamed", ":stream"));
     }
 
     proptest::proptest! {

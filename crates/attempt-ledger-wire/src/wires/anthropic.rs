@@ -6,6 +6,8 @@ use crate::{
     wire::{self, Spec},
 };
 
+mod request;
+
 pub(crate) const MESSAGES: Spec = Spec {
     name: "anthropic-messages",
     paths: &[
@@ -18,7 +20,7 @@ pub(crate) const MESSAGES: Spec = Spec {
     usage: ("input_tokens", "output_tokens"),
     lists: false,
     statuses: &[],
-    request: |_| None,
+    request: request::read,
 };
 
 #[derive(Debug, Default)]
