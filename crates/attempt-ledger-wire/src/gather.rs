@@ -155,6 +155,16 @@ impl Gather {
         self.facts.stop = Some(meaning.unwrap_or(Stop::Plain));
     }
 
+    /// The wire says that the answer is finished, without a word for why.
+    pub(crate) fn stop(&mut self) {
+        self.facts.stop.get_or_insert(Stop::Plain);
+    }
+
+    /// Whether a call of this key came.
+    pub(crate) fn has_call(&self, key: CallKey) -> bool {
+        self.calls.iter().any(|call| call.key == key)
+    }
+
     /// The last value that was reported wins, each for itself.
     pub(crate) fn usage(&mut self, input: Option<u64>, output: Option<u64>) {
         self.usage.input = input.or(self.usage.input);
@@ -202,8 +212,8 @@ impl Gather {
 
     /// The wire's done marker came.
     pub(crate) fn done(&mut self) {
-        if self.accept_done && self.is_open() && self.facts.stop.is_none() {
-            self.facts.stop = Some(Stop::Plain);
+        if self.accept_done && self.is_open() {
+            self.stop();
         }
         self.facts.done = true;
     }

@@ -8,11 +8,14 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
     Some(match word {
         "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "STOP" | "COMPLETE"
         | "STOP_SEQUENCE" | "completed" | "tool_calls" | "function_call" | "tool_use"
-        | "TOOL_CALL" | "pause_turn" | "compaction" | "load" | "unload" => Stop::Plain,
+        | "TOOL_CALL" | "pause_turn" | "compaction" | "load" | "unload" | "word"
+        | "stopped_eos" | "stopped_word" => Stop::Plain,
         "length"
         | "max_tokens"
         | "MAX_TOKENS"
         | "model_length"
+        | "limit"
+        | "stopped_limit"
         | "max_output_tokens"
         | "model_context_window_exceeded"
         | "CONTINUATION"

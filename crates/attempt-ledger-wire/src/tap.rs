@@ -2,6 +2,8 @@ use std::fmt;
 
 use attempt_ledger_core::{Content, Digest, Facts, Label, Uninspected, Usage};
 use http::HeaderMap;
+use memchr::memchr;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{
@@ -11,7 +13,8 @@ use crate::{
     event::{Event, Sink},
     framing::{Framing, frames::Frames, lines::Lines, list::List, sse::Sse},
     gather::Gather,
-    hints, json,
+    hints,
+    json::{self, Obj},
     media::Media,
     wire::AnyReader,
     wires::plain::Utf8,
@@ -98,6 +101,7 @@ pub struct Tap {
 struct State {
     reader: AnyReader,
     gather: Gather,
+    stream_asked: Option<bool>,
 }
 
 enum Mode {
@@ -107,6 +111,8 @@ enum Mode {
     Events(Framing),
     /// A list of events or one document: the first byte that is no space will tell.
     ListOrDocument { max_event: usize, max_body: usize },
+    /// A JSON value a line or one document: what comes behind the first line will tell.
+    LinesOrDocument { first: FirstLine, max_event: usize },
     /// One JSON document of a 2xx.
     Document(Held),
     /// Text that is itself the content.
@@ -140,6 +146,7 @@ impl Tap {
             other_media: is_answer && options.stream_asked.is_some_and(|asked| asked != is_stream),
             ..Facts::default()
         };
+        let reader = AnyReader::of(wire);
         let mut mode = match media {
             _ if status >= 400 && is_plain => Mode::Skip,
             _ if status >= 400 => Mode::ErrorBody(Held::new(MAX_ERROR_BODY)),
@@ -154,6 +161,10 @@ impl Tap {
             Media::Json if wire.spec().lists => {
                 Mode::ListOrDocument { max_event: options.max_event, max_body: options.max_body }
             }
+            _ if reader.may_be_lines() => Mode::LinesOrDocument {
+                first: FirstLine { held: Held::new(options.max_body), from: 0, is_object: false },
+                max_event: options.max_event,
+            },
             _ if !is_plain => Mode::Document(Held::new(options.max_body)),
             Media::Json => Mode::Document(Held::new(options.max_body)),
             Media::Text | Media::Lines | Media::Unknown => {
@@ -175,7 +186,7 @@ impl Tap {
         };
         let gather =
             Gather::new(facts, options.keep_content, options.max_body, options.accept_done);
-        let state = State { reader: AnyReader::of(wire), gather };
+        let state = State { reader, gather, stream_asked: options.stream_asked };
         Tap { wire, is_stream, inflate, mode, state, finished: false }
     }
 
@@ -251,6 +262,7 @@ impl Tap {
         let held = match &self.mode {
             Mode::Events(framing) => framing.held(),
             Mode::Document(held) | Mode::ErrorBody(held) => held.bytes.capacity(),
+            Mode::LinesOrDocument { first, .. } => first.held.bytes.capacity(),
             Mode::Skip | Mode::Text(..) | Mode::ListOrDocument { .. } => 0,
         };
         held + self.state.reader.held()
@@ -291,12 +303,12 @@ impl Tap {
                 self.unpack_failed(failed);
             }
         }
-        let State { reader, gather } = &mut self.state;
+        let State { reader, gather, .. } = &mut self.state;
         match &mut self.mode {
             Mode::Skip => {}
             Mode::ListOrDocument { .. } => reader.document(b"", cut, gather),
             Mode::Events(framing) => framing.finish(&mut self.state),
-            Mode::Document(held) => {
+            Mode::Document(held) | Mode::LinesOrDocument { first: FirstLine { held, .. }, .. } => {
                 let body = std::mem::take(&mut held.bytes);
                 reader.document(&body, cut, gather);
             }
@@ -345,12 +357,35 @@ impl Mode {
                     return;
                 };
                 if bytes.first() == Some(&b'[') {
-                    state.gather.facts.streamed = true;
+                    state.is_a_stream();
                     *self = Mode::Events(Framing::List(List::new(*max_event)));
                 } else {
                     *self = Mode::Document(Held::new(*max_body));
                 }
                 self.feed(bytes, state);
+            }
+            Mode::LinesOrDocument { first, max_event } => {
+                let (told, rest) = first.feed(bytes);
+                match told {
+                    Told::NotYet => {}
+                    Told::OverBound => {
+                        state.over_bound();
+                        *self = Mode::Skip;
+                    }
+                    Told::Lines => {
+                        let held = std::mem::take(&mut first.held.bytes);
+                        state.is_a_stream();
+                        *self = Mode::Events(Framing::Lines(Lines::new(*max_event)));
+                        self.feed(&held, state);
+                        self.feed(rest, state);
+                    }
+                    Told::Document => {
+                        let bytes = std::mem::take(&mut first.held.bytes);
+                        let held = Held { bytes, max: first.held.max };
+                        *self = Mode::Document(held);
+                        self.feed(rest, state);
+                    }
+                }
             }
             Mode::Document(held) => {
                 if !held.take(bytes) {
@@ -365,6 +400,63 @@ impl Mode {
                 }
             }
         }
+    }
+}
+
+/// Tells a JSON value a line from one document where the media type does not: there is more than
+/// one line, and the first is a whole object.
+struct FirstLine {
+    /// All that came.
+    held: Held,
+    /// Where the first line begins that is not blank.
+    from: usize,
+    /// That line has ended, and is an object.
+    is_object: bool,
+}
+
+enum Told {
+    NotYet,
+    OverBound,
+    Lines,
+    Document,
+}
+
+impl FirstLine {
+    /// Takes more of the body, as far as that tells nothing; and what is left.
+    fn feed<'a>(&mut self, mut bytes: &'a [u8]) -> (Told, &'a [u8]) {
+        while !bytes.is_empty() {
+            let (line, rest) = match memchr(b'\n', bytes) {
+                Some(at) => bytes.split_at(at + 1),
+                None => (bytes, &bytes[..0]),
+            };
+            if self.is_object && !line.trim_ascii().is_empty() {
+                return (Told::Lines, bytes);
+            }
+            if !self.held.take(line) {
+                return (Told::OverBound, rest);
+            }
+            bytes = rest;
+            if line.ends_with(b"\n") && !self.is_object {
+                let line = self.held.bytes.get(self.from..).unwrap_or_default();
+                let line = json::without_bom(line).trim_ascii();
+                if line.is_empty() {
+                    self.from = self.held.bytes.len();
+                } else if json::parse::<Obj<IgnoredAny>>(line, &mut None).is_ok() {
+                    self.is_object = true;
+                } else {
+                    return (Told::Document, rest);
+                }
+            }
+        }
+        (Told::NotYet, bytes)
+    }
+}
+
+impl State {
+    /// What came as JSON turns out to be a stream of events.
+    fn is_a_stream(&mut self) {
+        self.gather.facts.streamed = true;
+        self.gather.facts.other_media = self.stream_asked == Some(false);
     }
 }
 

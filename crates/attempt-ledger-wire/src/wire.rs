@@ -27,6 +27,9 @@ pub(crate) struct Spec {
 
 /// The decoder of a wire: turns what came into facts.
 pub(crate) trait Reader: Default {
+    /// Servers and proxies send its streams under media types that say nothing of lines.
+    const MAY_BE_LINES: bool = false;
+
     /// One event of a stream. False when nothing after it is to be read.
     fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool;
 
@@ -79,6 +82,12 @@ macro_rules! wires {
             pub(crate) fn of(wire: Wire) -> Self {
                 match wire {
                     $(Wire::$wire => AnyReader::$wire(<$reader>::default()),)+
+                }
+            }
+
+            pub(crate) const fn may_be_lines(&self) -> bool {
+                match self {
+                    $(AnyReader::$wire(_) => <$reader as Reader>::MAY_BE_LINES,)+
                 }
             }
 
@@ -220,6 +229,7 @@ mod tests {
             ("/v1/chatcompletions", Wire::Plain),
             ("/v1/models", Wire::Plain),
             ("/completion", Wire::LlamaCompletion),
+            ("/infill", Wire::LlamaCompletion),
             ("/openai/v1/responses", Wire::OpenAiResponses),
             ("/v1/responses/resp_1", Wire::OpenAiResponses),
             ("/v1/responses/resp_1/input_items", Wire::Plain),

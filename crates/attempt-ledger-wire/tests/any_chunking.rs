@@ -28,6 +28,11 @@ const PIECES: &[&str] = &[
     "data: [DONE]",
     "event: error",
     "error: {\"code\":1}",
+    "{\"message\":{\"content\":\"naïve\",\"tool_calls\":[{\"function\":{}}]},\"done\":false}",
+    "{\"response\":\"x\",\"done\":true,\"done_reason\":\"stop\",\"eval_count\":3}",
+    "{\"index\":0,\"content\":\"y\",\"stop\":true,\"stop_type\":\"eos\"}",
+    "data: {\"index\":1,\"content\":\"y\",\"stop\":false}",
+    "[",
     ": comment",
     "data:",
     "id: 1",
@@ -66,6 +71,7 @@ fn any_response() -> impl Strategy<Value = Response> {
         "text/event-stream",
         "text/event-stream",
         "application/json",
+        "application/x-ndjson",
         "text/plain",
     ]);
     let status = prop::sample::select(vec![200u16, 200, 200, 204, 302, 400, 429, 503]);

@@ -16,9 +16,10 @@ use crate::{
     gather::{CallKey, Gather},
     json::{self, Index, Obj, Text, Word},
     wire::{self, Spec},
+    wires::llama,
 };
 
-mod request;
+pub(crate) mod request;
 mod scan;
 
 use scan::Scan;
@@ -37,7 +38,7 @@ pub(crate) const COMPLETIONS: Spec =
     Spec { name: "openai-completions", paths: &["/completions"], ..CHAT };
 
 /// What ends a stream.
-const DONE: &[u8] = b"[DONE]";
+pub(crate) const DONE: &[u8] = b"[DONE]";
 
 /// Reads both wires: they differ in where the text of a choice lies.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ impl wire::Reader for Reader {
             return true;
         }
         match event.kind {
-            Kind::Data => full_parse(event.data, event.complete, gather),
+            Kind::Data => return full_parse(event.data, event.complete, gather),
             _ => error::event(event, gather),
         }
         true
@@ -74,6 +75,9 @@ impl wire::Reader for Reader {
 
     fn document(&mut self, body: &[u8], cut: bool, gather: &mut Gather) {
         match json::parse::<Obj<Chunk<'_>>>(json::without_bom(body), &mut None) {
+            Ok(Obj(chunk)) if chunk.is_llamas_own() => {
+                llama::Reader.document(body, cut, gather);
+            }
             Ok(Obj(mut chunk)) => {
                 let reported = chunk.reported_error();
                 merge(&mut chunk, false, gather);
@@ -81,8 +85,8 @@ impl wire::Reader for Reader {
                     gather.error(reported);
                 }
             }
-            Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            // Of several prompts llama.cpp answers with a list.
+            Err(_) => llama::list(body, cut, gather),
         }
     }
 
@@ -91,12 +95,15 @@ impl wire::Reader for Reader {
     }
 }
 
-fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) {
+/// False when nothing after it is to be read.
+fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) -> bool {
     match json::parse::<Obj<Chunk<'_>>>(data, &mut None) {
+        Ok(Obj(chunk)) if chunk.is_llamas_own() => return llama::record(data, complete, gather),
         Ok(Obj(chunk)) => stream_chunk(chunk, gather),
         Err(_) if complete => gather.malformed(),
         Err(_) => {}
     }
+    true
 }
 
 fn stream_chunk(mut chunk: Chunk<'_>, gather: &mut Gather) {
@@ -196,9 +203,22 @@ struct Chunk<'a> {
     code: Option<&'a RawValue>,
     #[serde(borrow, default)]
     message: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    stop: Option<&'a RawValue>,
 }
 
 impl<'a> Chunk<'a> {
+    /// Whether it is of llama.cpp's own form, which older ones and some paths answer in.
+    fn is_llamas_own(&self) -> bool {
+        let is =
+            |raw: Option<&RawValue>, of: fn(&str) -> bool| raw.is_some_and(|raw| of(raw.get()));
+        self.choices.is_none()
+            && is(self.stop, |stop| matches!(stop, "true" | "false"))
+            && is(self.content, |content| content.starts_with('"'))
+    }
+
     fn reported_error(&self) -> Option<ReportedError> {
         let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
         if let Some(error) = self.error {
@@ -459,7 +479,7 @@ impl Call<'_> {
 
 /// A function's name and arguments, or a custom tool's name and input.
 #[derive(Deserialize)]
-struct Function<'a> {
+pub(crate) struct Function<'a> {
     #[serde(borrow, default)]
     name: Option<Text<'a>>,
     #[serde(borrow, default, alias = "input")]
@@ -467,7 +487,7 @@ struct Function<'a> {
 }
 
 impl Function<'_> {
-    fn merge(&self, key: CallKey, gather: &mut Gather) {
+    pub(crate) fn merge(&self, key: CallKey, gather: &mut Gather) {
         let name = self.name.as_ref().map_or("", |Text(name)| name);
         // A string of JSON as a rule; some servers send the JSON itself.
         let raw = self.arguments.map_or("\"\"", RawValue::get);

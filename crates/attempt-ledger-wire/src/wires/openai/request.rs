@@ -62,10 +62,10 @@ struct OpenAiRequest<'a> {
 sums! { Tools Functions Messages }
 
 #[derive(Default)]
-struct Tools {
-    count: usize,
+pub(crate) struct Tools {
+    pub(crate) count: usize,
     /// Those that the server itself runs.
-    remote: usize,
+    pub(crate) remote: usize,
 }
 
 impl<'de> Sum<'de> for Tools {
@@ -89,7 +89,7 @@ impl<'de> Sum<'de> for Functions {
 
 /// Code points of the messages' texts.
 #[derive(Default)]
-struct Messages(u64);
+pub(crate) struct Messages(pub(crate) u64);
 
 impl<'de> Sum<'de> for Messages {
     type Item = Obj<Message<'de>>;
@@ -99,13 +99,13 @@ impl<'de> Sum<'de> for Messages {
 }
 
 #[derive(Deserialize)]
-struct Tool<'a> {
+pub(crate) struct Tool<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Message<'a> {
+pub(crate) struct Message<'a> {
     #[serde(borrow, default)]
     content: Option<&'a RawValue>,
 }
