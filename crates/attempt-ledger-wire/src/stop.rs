@@ -9,7 +9,7 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
         "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "STOP" | "COMPLETE"
         | "STOP_SEQUENCE" | "completed" | "tool_calls" | "function_call" | "tool_use"
         | "TOOL_CALL" | "pause_turn" | "compaction" | "load" | "unload" | "word"
-        | "stopped_eos" | "stopped_word" => Stop::Plain,
+        | "stopped_eos" | "stopped_word" | "NO_IMAGE" => Stop::Plain,
         "length"
         | "max_tokens"
         | "MAX_TOKENS"
@@ -34,6 +34,8 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR"
         | "ESCALATION"
+        | "JAILBREAK"
+        | "PUP_LIMITED_DISABLED"
         | "guardrail_intervened"
         | "content_filtered"
         | "ERROR_TOXIC" => Stop::Policy,
@@ -49,6 +51,7 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
         | "TOO_MANY_TOOL_CALLS"
         | "MISSING_THOUGHT_SIGNATURE"
         | "OTHER"
+        | "IMAGE_OTHER"
         | "FINISH_REASON_UNSPECIFIED"
         | "malformed_model_output"
         | "malformed_tool_use"

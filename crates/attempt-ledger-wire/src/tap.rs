@@ -158,7 +158,7 @@ impl Tap {
             Media::Frames if !is_plain => {
                 Mode::Events(Framing::Frames(Frames::new(options.max_event)))
             }
-            Media::Json if wire.spec().lists => {
+            _ if wire.spec().lists => {
                 Mode::ListOrDocument { max_event: options.max_event, max_body: options.max_body }
             }
             _ if reader.may_be_lines() => Mode::LinesOrDocument {
@@ -196,8 +196,15 @@ impl Tap {
     }
 
     /// Whether the response is a stream of events, by its media type.
+    ///
+    /// JSON may be either on a wire that also streams it as one list: until the first byte tells, it
+    /// is a stream if one was asked for.
     pub fn is_stream(&self) -> bool {
-        self.is_stream
+        match &self.mode {
+            Mode::ListOrDocument { .. } => self.state.stream_asked == Some(true),
+            Mode::Events(_) => true,
+            _ => self.is_stream,
+        }
     }
 
     /// Takes the next raw bytes of the body. Does nothing after the end.
