@@ -91,6 +91,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
     }
 }
 
+/// An object that is read, or any other value, which is skipped.
+pub(crate) struct Maybe<T>(pub(crate) Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Maybe<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Of<T> {
+            type Value = Maybe<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|read| Maybe(Some(read)))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Maybe(None))
+            }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<Self::Value, E> {
+                Ok(Maybe(None))
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Maybe(None))
+            }
+            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Maybe(None))
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Maybe(None))
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Maybe(None))
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+                Ok(Maybe(None))
+            }
+        }
+        deserializer.deserialize_any(Of(PhantomData))
+    }
+}
+
 /// The number of a choice, block or call; one that is no whole number is beyond all that are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Index(pub(crate) u64);
