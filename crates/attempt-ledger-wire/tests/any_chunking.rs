@@ -1,4 +1,5 @@
-//! No chunking of any input, sound or damaged, changes what is found, or panics.
+//! No chunking of any input, sound or damaged, changes what is found, or panics, or holds more than
+//! the bounds: on its own wire and on every other.
 
 #![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
@@ -8,9 +9,21 @@ use std::io::Write as _;
 
 use attempt_ledger_wire::{Tap, TapOptions, Wire, read_request};
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderValue, Method, header::CONTENT_ENCODING};
-use proptest::prelude::*;
-use support::{Response, read, response};
+use http::{
+    HeaderValue, Method,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
+use proptest::{prelude::*, sample::Index};
+use support::{
+    Response, read, response,
+    streams::{damage, damaged},
+};
+
+/// Bytes that a tap may hold beyond its longest event or the bound of a document.
+const BESIDES: usize = 4096;
+
+/// Bytes of an error's body that are held, at most.
+const MAX_ERROR_BODY: usize = 256 * 1024;
 
 /// Pieces of streams, sound and not, from which odd ones are put together.
 const PIECES: &[&str] = &[
@@ -47,61 +60,78 @@ const PIECES: &[&str] = &[
     "\0",
 ];
 
-fn body() -> impl Strategy<Value = Vec<u8>> {
-    let sound = prop::collection::vec((0..PIECES.len(), 0..3usize), 0..14).prop_map(|picked| {
+/// Pieces, put together at random.
+fn pieces() -> impl Strategy<Value = Vec<u8>> {
+    let picked = prop::collection::vec((0..PIECES.len(), 0..3usize), 0..14).prop_map(|picked| {
         let end = ["\n\n", "\r\n\r\n", ""];
         picked.iter().flat_map(|(piece, e)| [PIECES[*piece], end[*e]]).collect::<String>()
     });
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (sound, damage).prop_map(|(sound, damage)| {
-        let mut bytes = sound.into_bytes();
-        for (at, byte) in damage {
-            if !bytes.is_empty() {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
+    let damage = prop::collection::vec((any::<Index>(), damage()), 0..3);
+    (picked, damage).prop_map(|(picked, damage)| {
+        let mut body = picked.into_bytes();
+        for (at, damage) in damage {
+            damage.to(&mut body, at);
         }
-        bytes
+        body
     })
 }
 
-fn any_response() -> impl Strategy<Value = Response> {
-    let media = prop::sample::select(vec![
-        "text/event-stream",
-        "text/event-stream",
-        "text/event-stream",
-        "application/json",
-        "application/x-ndjson",
-        "text/plain",
-    ]);
-    let status = prop::sample::select(vec![200u16, 200, 200, 204, 302, 400, 429, 503]);
-    (media, status, body(), any::<bool>(), prop::option::of(any::<prop::sample::Index>())).prop_map(
-        |(media, status, body, packed, damage)| {
-            let mut response = response(media, body);
-            response.status = status;
-            if packed {
-                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(&response.body).expect("memory");
-                response.body = encoder.finish().expect("memory");
-                let gzip = HeaderValue::from_static("gzip");
-                response.headers.insert(CONTENT_ENCODING, gzip);
-                if let Some(at) = damage {
-                    let at = at.index(response.body.len());
-                    response.body[at] ^= 0x10;
-                }
+const MEDIA: &[&str] = &[
+    "text/event-stream",
+    "text/event-stream; charset=utf-8",
+    "application/x-ndjson",
+    "application/vnd.amazon.eventstream",
+    "application/json",
+    "application/json",
+    "application/problem+json",
+    "text/plain",
+    "text/html",
+    "application/octet-stream",
+    "",
+];
+
+/// A response on its own wire or on any other, said to be what it is or anything else.
+fn any_response() -> impl Strategy<Value = (Wire, Response)> {
+    let pieces = (prop::sample::select(Wire::ALL), pieces())
+        .prop_map(|(wire, body)| (wire, response("text/event-stream", body)));
+    let source = prop_oneof![2 => pieces, 3 => damaged()];
+    let wire = prop::option::weighted(0.3, prop::sample::select(Wire::ALL));
+    let media = prop::option::weighted(0.3, prop::sample::select(MEDIA));
+    let status = prop::option::weighted(
+        0.3,
+        prop::sample::select(vec![200u16, 200, 204, 302, 400, 402, 429, 498, 503]),
+    );
+    let packed = prop::option::weighted(0.15, prop::option::of(any::<Index>()));
+    (source, wire, media, status, packed).prop_map(|(source, wire, media, status, packed)| {
+        let (own, mut response) = source;
+        if let Some(media) = media {
+            response.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+        }
+        response.status = status.unwrap_or(response.status);
+        if let Some(damage) = packed {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(&response.body).expect("memory");
+            response.body = encoder.finish().expect("memory");
+            response.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            if let Some(at) = damage {
+                let at = at.index(response.body.len());
+                response.body[at] ^= 0x10;
             }
-            response
-        },
-    )
+        }
+        (wire.unwrap_or(own), response)
+    })
 }
 
+/// Small bounds and large ones.
 fn options() -> impl Strategy<Value = TapOptions> {
-    (any::<bool>(), any::<bool>(), 20usize..400, 20usize..400).prop_map(
-        |(keep_content, accept_done, max_body, max_event)| TapOptions {
+    let bound = || prop_oneof![20usize..400, 400usize..100_000];
+    (any::<bool>(), any::<bool>(), bound(), bound(), any::<Option<bool>>()).prop_map(
+        |(keep_content, accept_done, max_body, max_event, stream_asked)| TapOptions {
             keep_content,
             accept_done,
             max_body,
             max_event,
+            stream_asked,
             ..TapOptions::default()
         },
     )
@@ -113,41 +143,66 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: base.cases.max(2000), ..base }
 }
 
+/// What is known, as far as it may only grow.
+fn known(tap: &Tap) -> [u64; 11] {
+    let facts = tap.facts();
+    [
+        tap.progress_events(),
+        facts.text_chars,
+        facts.tool_calls.into(),
+        facts.choices.into(),
+        facts.has_text.into(),
+        facts.refusal.into(),
+        facts.stop.is_some().into(),
+        facts.late_error.is_some().into(),
+        facts.uninspected.is_some().into(),
+        tap.has_first_content().into(),
+        tap.terminal().into(),
+    ]
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
     fn chunking_changes_nothing(
-        response in any_response(),
+        (wire, response) in any_response(),
         options in options(),
-        wire in prop::sample::select(Wire::ALL),
-        cuts in prop::collection::vec(any::<u16>(), 0..10),
+        cuts in prop::collection::vec(any::<Index>(), 0..10),
     ) {
         let whole = read(wire, &response, &options, &[]);
-        let cuts: Vec<_> = cuts.into_iter().map(usize::from).collect();
+        let len = response.body.len();
+        let cuts: Vec<_> = cuts.into_iter().map(|cut| cut.index(len + 1)).collect();
         prop_assert_eq!(&read(wire, &response, &options, &cuts), &whole);
-        let every: Vec<_> = (0..response.body.len()).collect();
+        let every: Vec<_> = (0..len).collect();
         prop_assert_eq!(&read(wire, &response, &options, &every), &whole);
     }
 
-    /// What is known grows with the bytes: never less progress, and a fault stays.
+    /// What is known grows with the bytes, a fault stays, and little is held.
     #[test]
-    fn what_is_known_only_grows(response in any_response(), size in 1..40usize) {
-        let mut tap =
-            Tap::new(Wire::OpenAiChat, response.status, &response.headers, &TapOptions::default());
-        let (mut progress, mut chars, mut fault, mut done) = (0, 0, None, false);
-        for chunk in response.body.chunks(size) {
+    fn what_is_known_only_grows(
+        (wire, response) in any_response(),
+        options in options(),
+        size in 1..400usize,
+    ) {
+        let mut tap = Tap::new(wire, response.status, &response.headers, &options);
+        let (mut before, mut fault) = (known(&tap), None);
+        let packed = response.headers.contains_key(CONTENT_ENCODING);
+        let bound = options.max_event.max(options.max_body).max(MAX_ERROR_BODY);
+        for (n, chunk) in response.body.chunks(size).enumerate() {
             tap.feed(chunk);
-            prop_assert!(tap.progress_events() >= progress && tap.facts().text_chars >= chars);
+            let now = known(&tap);
+            prop_assert!(now.iter().zip(before).all(|(now, before)| *now >= before));
             prop_assert!(fault.is_none() || tap.facts().fault == fault);
-            prop_assert!(!done || tap.terminal());
-            (progress, chars) = (tap.progress_events(), tap.facts().text_chars);
-            (fault, done) = (tap.facts().fault.clone(), tap.terminal());
+            (before, fault) = (now, tap.facts().fault.clone());
+
+            let fed = if packed { bound } else { bound.min((n + 1) * size) };
+            prop_assert!(tap.held() <= fed + BESIDES, "{} held of {fed}", tap.held());
         }
     }
 
     #[test]
-    fn no_request_panics(body in body(), wire in prop::sample::select(Wire::ALL)) {
+    fn no_request_panics(body in pieces(), wire in prop::sample::select(Wire::ALL)) {
         let facts = read_request(wire, &Method::POST, "/v1/chat/completions", Some(&body));
         prop_assert!(facts.understood || facts.effect.is_writes());
     }
