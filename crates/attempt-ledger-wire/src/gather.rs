@@ -165,6 +165,12 @@ impl Gather {
         self.calls.iter().any(|call| call.key == key)
     }
 
+    /// A run that was accepted goes on; `state` is its state.
+    pub(crate) fn runs_on(&mut self, state: &str) {
+        self.finish = Some(Label::new(state));
+        self.facts.pending = true;
+    }
+
     /// The last value that was reported wins, each for itself.
     pub(crate) fn usage(&mut self, input: Option<u64>, output: Option<u64>) {
         self.usage.input = input.or(self.usage.input);
