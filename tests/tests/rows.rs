@@ -114,6 +114,24 @@ async fn a_row_holds_what_the_answer_told_of_itself() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_row_holds_the_reasoning_s_length_and_the_request_s_id() {
+    let json =
+        r#"{"message":{"thinking":"thöught","content":"hi"},"done":true,"done_reason":"stop"}"#;
+    let answer = || document("", "").body(vec![json.into()]).header("x-request-id", "req_41b7");
+    let path = "/api/chat";
+    let told = row(LedgerLayer::new, request(path, Some(false)), answer()).await;
+    assert_eq!((told.reasoning_chars, told.content_chars), (Some(7), Some(2)));
+    assert_eq!(told.request_id.as_ref().map(|id| id.as_str()), Some("req_41b7"));
+    assert_eq!(told.response_id, None);
+
+    // One that is what the request was let in with does not get into the row.
+    let mut keyed = request(path, Some(false));
+    keyed.headers_mut().insert("authorization", "Bearer req_41b7".parse().expect("a value"));
+    let id = row(LedgerLayer::new, keyed, answer()).await.request_id.expect("an id");
+    assert!(id.as_str().starts_with("other:"), "{id}");
+}
+
 #[test]
 fn the_worst_case_is_the_budget_three_acknowledgements_and_the_graders_limit() {
     let grader = GraderFn::new("g", "1", |_| async { Ok::<f64, attempt_ledger::BoxError>(1.0) });

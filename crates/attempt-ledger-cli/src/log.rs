@@ -1,6 +1,6 @@
 //! `log`: attempts and events.
 
-use attempt_ledger_core::{AttemptRow, Escaped};
+use attempt_ledger_core::{AttemptRow, Escaped, Verdict};
 
 use crate::{
     args,
@@ -81,7 +81,7 @@ fn cells(row: &AttemptRow) -> Vec<Cell> {
 }
 
 /// The most telling particulars: the clock, what failed in transport, the provider's code, the check
-/// that failed, or the status and stop word.
+/// that failed, what a background run is fetched by, or the status and stop word.
 fn detail(row: &AttemptRow) -> Option<String> {
     let detail = &row.detail;
     let mut words = Vec::new();
@@ -91,6 +91,8 @@ fn detail(row: &AttemptRow) -> Option<String> {
     words.extend(detail.by.map(|by| by.to_string()));
     words.extend(detail.code.as_ref().map(ToString::to_string));
     words.extend(detail.check.as_ref().map(|check| format!("check {check}")));
+    let awaited = row.response_id.as_ref().filter(|_| row.verdict == Some(Verdict::Pending));
+    words.extend(awaited.map(ToString::to_string));
     words.extend(row.finish_reason.as_ref().map(ToString::to_string));
     (!words.is_empty()).then(|| words.join(" "))
 }

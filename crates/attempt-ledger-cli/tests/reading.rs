@@ -63,7 +63,7 @@ async fn report_and_log_have_the_names_that_programs_read() {
 
     let log = cli(&["log", &dir, "--json"]).await.exits(0);
     assert_eq!(log.out.lines().count(), 3);
-    let order = "seq, diagnostic, fingerprint, model, effect, attempt, run, case, epoch, step, role, ordinal, cause, call, verdict, detail, remote, status, finish_reason, score, frozen, content_sha256, answer_sha256, content_chars, tool_calls, usage, retry_after_ms, events, bytes, head_us, first_content_us, end_us, notes, other_grades";
+    let order = "seq, diagnostic, fingerprint, model, effect, attempt, run, case, epoch, step, role, ordinal, cause, call, verdict, detail, remote, status, finish_reason, score, frozen, content_sha256, answer_sha256, content_chars, tool_calls, usage, retry_after_ms, events, bytes, head_us, first_content_us, end_us, notes, other_grades, wire, reasoning_chars, response_id, request_id, upstream_retries";
     for line in log.out.lines() {
         let mut rest = line;
         for name in order.split(", ") {

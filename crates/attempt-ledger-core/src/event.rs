@@ -244,6 +244,11 @@ fn is_one(n: &u32) -> bool {
     *n == 1
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// One opening of a ledger for writing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
@@ -371,6 +376,15 @@ pub struct Closed {
     /// Retries that a gateway in front says it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_retries: Option<u32>,
+    /// Unicode code points of the reasoning that was shown beside the answer text.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_chars: u64,
+    /// The provider's id of the response, on wires whose answers may be fetched by it later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_id: Option<Label>,
+    /// The id that the server, or a gateway, gave the request in a header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<Label>,
 }
 
 impl Closed {
@@ -398,6 +412,9 @@ impl Closed {
             fingerprint: None,
             redirects: Vec::new(),
             upstream_retries: None,
+            reasoning_chars: 0,
+            response_id: None,
+            request_id: None,
         }
     }
 }
@@ -555,6 +572,28 @@ pub struct Sealed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a format learned later is left out where there is none, and not asked of older rows.
+    #[test]
+    fn what_a_response_did_not_tell_is_no_field_of_its_row() {
+        let decision = crate::decide_dropped_before_head(false);
+        let bare = Closed::bare(AttemptId::from_u128(1), decision);
+        let json = serde_json::to_value(&bare).expect("json");
+        let later = ["reasoning_chars", "response_id", "request_id", "upstream_retries"];
+        assert!(later.iter().all(|name| json.get(name).is_none()), "{json}");
+        assert_eq!(serde_json::from_value::<Closed>(json).expect("an older row"), bare);
+        let told = Closed {
+            reasoning_chars: 7,
+            response_id: Some(Label::new("resp_1")),
+            request_id: Some(Label::new("req_1")),
+            upstream_retries: Some(0),
+            ..bare
+        };
+        let json = serde_json::to_value(&told).expect("json");
+        assert_eq!((&json["reasoning_chars"], &json["response_id"]), (&7.into(), &"resp_1".into()));
+        assert_eq!((&json["request_id"], &json["upstream_retries"]), (&"req_1".into(), &0.into()));
+        assert_eq!(serde_json::from_value::<Closed>(json).expect("a row"), told);
+    }
 
     #[test]
     fn kind_is_the_tag() {

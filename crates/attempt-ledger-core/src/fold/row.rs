@@ -9,7 +9,7 @@ use crate::{
 
 /// One attempt, as `log --json` prints it: these names, in this order, absent values `null`.
 ///
-/// What follows `other_grades` is not printed.
+/// What follows `upstream_retries` is not printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AttemptRow {
@@ -82,6 +82,16 @@ pub struct AttemptRow {
     pub notes: Vec<String>,
     /// What other graders than the published one gave it.
     pub other_grades: Vec<OtherGrade>,
+    /// The wire that decodes the answer.
+    pub wire: Label,
+    /// Unicode code points of the reasoning shown beside the answer; `None` unless it was closed.
+    pub reasoning_chars: Option<u64>,
+    /// The provider's id of the response, on wires whose answers may be fetched by it later.
+    pub response_id: Option<Label>,
+    /// The id that the server, or a gateway, gave the request in a header.
+    pub request_id: Option<Label>,
+    /// Retries that a gateway in front says it made.
+    pub upstream_retries: Option<u32>,
 
     /// When it was opened, by its writer's clock.
     #[serde(skip)]
@@ -89,9 +99,6 @@ pub struct AttemptRow {
     /// SHA-256 of the pinned fixture.
     #[serde(skip)]
     pub fixture: Option<Digest>,
-    /// The wire that decodes the answer.
-    #[serde(skip)]
-    pub wire: Label,
     /// Host and port it was sent to.
     #[serde(skip)]
     pub host: Option<Arc<str>>,
@@ -110,9 +117,6 @@ pub struct AttemptRow {
     /// Hosts and paths of redirects that were followed.
     #[serde(skip)]
     pub redirects: Vec<String>,
-    /// Retries that a gateway in front says it made.
-    #[serde(skip)]
-    pub upstream_retries: Option<u32>,
     /// Who gave the score or the diagnostic.
     #[serde(skip)]
     pub grade: Option<RowGrade>,
@@ -181,16 +185,19 @@ impl AttemptRow {
             end_us: None,
             notes: Vec::new(),
             other_grades: Vec::new(),
+            wire: opened.wire.clone(),
+            reasoning_chars: None,
+            response_id: None,
+            request_id: None,
+            upstream_retries: None,
             time,
             fixture: opened.fixture,
-            wire: opened.wire.clone(),
             host: opened.host.clone(),
             carrier: opened.carrier.clone(),
             limits: opened.limits,
             session: opened.session,
             last_progress_us: None,
             redirects: Vec::new(),
-            upstream_retries: None,
             grade: None,
         }
     }
@@ -215,6 +222,9 @@ impl AttemptRow {
         self.last_progress_us = closed.last_progress_us;
         self.redirects = closed.redirects.clone();
         self.upstream_retries = closed.upstream_retries;
+        self.reasoning_chars = Some(closed.reasoning_chars);
+        self.response_id = closed.response_id.clone();
+        self.request_id = closed.request_id.clone();
         self.fingerprint = closed.fingerprint.or(self.fingerprint);
     }
 

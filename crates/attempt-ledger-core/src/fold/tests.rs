@@ -226,7 +226,9 @@ fn a_row_prints_these_names_in_this_order() {
          \"score\":null,\"frozen\":false,\"content_sha256\":null,\"answer_sha256\":null,\
          \"content_chars\":null,\"tool_calls\":null,\"usage\":{{\"input\":null,\"output\":null}},\
          \"retry_after_ms\":null,\"events\":null,\"bytes\":null,\"head_us\":null,\
-         \"first_content_us\":null,\"end_us\":null,\"notes\":[],\"other_grades\":[]}}",
+         \"first_content_us\":null,\"end_us\":null,\"notes\":[],\"other_grades\":[],\
+         \"wire\":\"openai-chat\",\"reasoning_chars\":null,\"response_id\":null,\
+         \"request_id\":null,\"upstream_retries\":null}}",
         1, 7
     );
     assert_eq!(json, want);

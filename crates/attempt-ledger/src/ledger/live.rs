@@ -1,8 +1,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use attempt_ledger_core::{
-    BodyEnd, Closed, Content, Decision, Digest, Holder, Limits, Ordinal, Role, Staller, Verdict,
-    decide, decide_dropped_before_head,
+    BodyEnd, Closed, Content, Decision, Digest, Holder, Label, Limits, Ordinal, Role, Staller,
+    Verdict, decide, decide_dropped_before_head,
 };
 use attempt_ledger_store::{Ack, CloseRight, StoreError};
 use attempt_ledger_wire::{Tap, TapOptions, Wire, hints};
@@ -104,6 +104,7 @@ struct Head {
     status: u16,
     tap: Tap,
     upstream_retries: Option<u32>,
+    request_id: Option<Label>,
 }
 
 impl Live {
@@ -152,7 +153,8 @@ impl Live {
         options.keep_content = kept || self.is_checked();
         let tap = Tap::new(wire, status, headers, &options);
         let upstream_retries = hints::upstream_retries(headers);
-        self.head = Some(Head { at, status, tap, upstream_retries });
+        let request_id = hints::request_id(headers);
+        self.head = Some(Head { at, status, tap, upstream_retries, request_id });
     }
 
     fn is_checked(&self) -> bool {
@@ -351,6 +353,10 @@ impl Live {
             closed.usage = evidence.usage;
             closed.retry_after_ms = head.tap.facts().retry_after_ms;
             closed.upstream_retries = head.upstream_retries;
+            closed.reasoning_chars = evidence.reasoning_chars;
+            // A server may put what it was sent anywhere.
+            closed.response_id = evidence.response_id.map(|id| self.watch.secrets.mask(id));
+            closed.request_id = head.request_id.take().map(|id| self.watch.secrets.mask(id));
             content = evidence.content;
         }
         if closed.verdict == Verdict::Ok
