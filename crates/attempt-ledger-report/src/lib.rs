@@ -35,12 +35,14 @@ mod report;
 mod running;
 mod stats;
 mod text;
+mod words;
 
 pub use attempt_ledger_core::Escaped;
 pub use citation::{BadCitation, CitationFault};
 pub use numbers::{
     Availability, Estimate, First, Floor, MeanOf, Naive, OtherRun, Percentiles, Quality,
-    RefusedPromotions, UnknownRemote,
+    RefusedPromotions, UnknownRemote, UpstreamRetries,
 };
 pub use report::{Options, Report, ReportError};
 pub use running::Running;
+pub use words::UnknownStopWord;

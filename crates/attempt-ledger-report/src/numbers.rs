@@ -236,6 +236,15 @@ pub struct UnknownRemote {
     pub repeated_with_writes: u64,
 }
 
+/// Attempts that were more than one beneath: a gateway in front retried, and said so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UpstreamRetries {
+    /// Attempts with at least one such retry.
+    pub attempts: u64,
+    /// The retries in all; of attempts of which no gateway says anything none are known.
+    pub retries: u64,
+}
+
 /// Percentiles by nearest rank, in microseconds; `None` without attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Percentiles {

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::{
     Availability, BadCitation, First, Floor, MeanOf, Naive, OtherRun, Percentiles, Quality,
-    RefusedPromotions, UnknownRemote, citation::citations, running::Three, stats,
+    RefusedPromotions, UnknownRemote, UnknownStopWord, UpstreamRetries, citation::citations,
+    running::Three, stats, words::Words,
 };
 
 /// What shapes a report beside the ledger.
@@ -86,6 +87,12 @@ pub struct Report {
     pub checks: Vec<CheckInfo>,
     /// Whether the coverage is high enough.
     pub coverage_floor: Floor,
+    /// Attempts beneath which a gateway says that it retried.
+    pub upstream_retries: UpstreamRetries,
+    /// Stop words that are not known ones, with the attempts they ended: the most frequent first,
+    /// equals by name, 16 at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_stop_words: Vec<UnknownStopWord>,
     /// What the text says of numbers that are missing.
     #[serde(skip)]
     pub(crate) missing: Missing,
@@ -98,6 +105,8 @@ pub(crate) struct Missing {
     pub(crate) no_grader: bool,
     /// Content that came as a document, of whose first content no time is taken.
     pub(crate) documents: u64,
+    /// Unknown stop words beyond those that are listed.
+    pub(crate) words: usize,
 }
 
 /// Why there is no report.
@@ -174,12 +183,15 @@ impl Report {
         let count = |verdict| tally.by_verdict.get(&verdict).copied().unwrap_or_default();
         let floor = options.coverage_floor;
         let tally_unchecked = tally.unchecked;
+        let (unknown_stop_words, unlisted) = tally.words.listed();
         let mut report = Report {
             naive: Naive::new(&tally.last_grades, first_mean),
             refused_promotions: tally.three.refused(),
             mean_by_verdict: tally.mean_by_verdict(),
             recovered: tally.recovered,
             unknown_remote: tally.unknown,
+            upstream_retries: tally.upstream,
+            unknown_stop_words,
             drift: tally.drift,
             unlinked: folded.rows.iter().filter(|row| row.run.is_none()).count() as u64,
             unrecorded: [Some(run.clone()), None]
@@ -205,6 +217,7 @@ impl Report {
             missing: Missing {
                 no_grader: newest.is_some_and(|event| event.graders.is_empty()),
                 documents: tally.documents,
+                words: unlisted,
             },
             availability: tally.availability(),
             quality,
@@ -325,6 +338,8 @@ struct Tally {
     last_grades: Vec<Option<f64>>,
     recovered: u64,
     unknown: UnknownRemote,
+    upstream: UpstreamRetries,
+    words: Words,
     drift: u64,
     first_content_us: Vec<u64>,
     total_us: Vec<u64>,
@@ -361,6 +376,13 @@ impl Tally {
                 self.unknown.attempts += 1;
                 let repeated = row.effect.is_writes() && i < last;
                 self.unknown.repeated_with_writes += u64::from(repeated);
+            }
+            if let Some(retries) = row.upstream_retries.filter(|retries| *retries > 0) {
+                self.upstream.attempts += 1;
+                self.upstream.retries += u64::from(retries);
+            }
+            if let Some(word) = row.finish_reason.as_ref().filter(|_| row.detail.unknown_stop) {
+                self.words.count(word, &row.wire);
             }
             let Some(verdict) = row.verdict else {
                 self.open += 1;

@@ -1,12 +1,13 @@
 use std::{collections::HashMap, fmt};
 
-use attempt_ledger_core::{Folded, Ordinal, Role, RunId, Slot, Verdict};
+use attempt_ledger_core::{Folded, Label, Ordinal, Role, RunId, Slot, Verdict};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
     RefusedPromotions,
     numbers::{bounds, coverage},
     stats,
+    words::Words,
 };
 
 /// The three numbers of a run while it goes on, kept by counting each attempt once, as it ends.
@@ -35,12 +36,13 @@ pub struct Running {
     /// The slots that were to be graded, each with whether a promotion was refused in it.
     slots: HashMap<Slot, bool>,
     range: [f64; 2],
+    words: Words,
 }
 
 impl Running {
     /// Nothing counted yet, with the range of the published grader; 0 to 1 without one.
     pub fn new(range: [f64; 2]) -> Self {
-        Running { three: Three::default(), slots: HashMap::new(), range }
+        Running { three: Three::default(), slots: HashMap::new(), range, words: Words::default() }
     }
 
     /// What a ledger holds of `run` already.
@@ -54,6 +56,9 @@ impl Running {
             for row in folded.attempts(view) {
                 let first = row.ordinal.is_some_and(Ordinal::is_first);
                 running.three.count(first, row.verdict, row.score, promoted);
+                if let Some(word) = row.finish_reason.as_ref().filter(|_| row.detail.unknown_stop) {
+                    running.words.count(word, &row.wire);
+                }
             }
         }
         running
@@ -82,6 +87,14 @@ impl Running {
             self.three.count(first, Some(verdict), score, promoted);
         }
     }
+
+    /// The answer of an attempt that has ended had a stop word that is not known on its wire. Told
+    /// beside [`ended`](Running::ended), once.
+    pub fn unknown_stop(&mut self, slot: &Slot, word: &Label, wire: &Label) {
+        if slot.role == Role::Subject {
+            self.words.count(word, wire);
+        }
+    }
 }
 
 impl fmt::Display for Running {
@@ -106,7 +119,8 @@ impl fmt::Display for Running {
 
 impl Serialize for Running {
     /// `quality{mean,n,planned,coverage,bounds}`, `availability{faults,attempts}`,
-    /// `refused_promotions{attempts,slots}`: the fields of a report's JSON of the same names.
+    /// `refused_promotions{attempts,slots}`, and `unknown_stop_words[{word,wire,attempts}]` when any
+    /// came: the fields of a report's JSON of the same names.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Quality {
@@ -130,10 +144,15 @@ impl Serialize for Running {
             bounds: bounds(self.three.scores.rounded(), n, planned, self.range),
         };
         let (faults, attempts) = self.three.faults();
-        let mut running = serializer.serialize_struct("Running", 3)?;
+        let (words, _) = self.words.listed();
+        let fields = if words.is_empty() { 3 } else { 4 };
+        let mut running = serializer.serialize_struct("Running", fields)?;
         running.serialize_field("quality", &quality)?;
         running.serialize_field("availability", &Availability { faults, attempts })?;
         running.serialize_field("refused_promotions", &self.three.refused)?;
+        if !words.is_empty() {
+            running.serialize_field("unknown_stop_words", &words)?;
+        }
         running.end()
     }
 }

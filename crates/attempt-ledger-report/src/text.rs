@@ -229,6 +229,23 @@ impl Report {
                 unknown.repeated_with_writes
             ),
         );
+        let upstream = &self.upstream_retries;
+        if upstream.attempts > 0 {
+            let retries = match upstream.retries {
+                1 => "1 retry".to_owned(),
+                n => format!("{n} retries"),
+            };
+            line("retried upstream", format!("{}, {retries}", attempts(upstream.attempts)));
+        }
+        if !self.unknown_stop_words.is_empty() {
+            let words = self.unknown_stop_words.iter();
+            let mut text: Vec<_> =
+                words.map(|w| format!("{} {} ({})", w.word, w.attempts, w.wire)).collect();
+            if self.missing.words > 0 {
+                text.push(format!("and {} more", self.missing.words));
+            }
+            line("unknown stop words", text.join(", "));
+        }
         let counts = [
             ("drift", self.drift),
             ("unlinked", self.unlinked),

@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use attempt_ledger_core::{CaseId, Event, Opened, Ordinal, Role, RunId, Slot, Verdict};
+use attempt_ledger_core::{CaseId, Event, Label, Opened, Ordinal, Role, RunId, Slot, Verdict};
 use attempt_ledger_report::{Options, Report, Running};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -22,7 +22,13 @@ struct Seen {
     /// `None` while it is open.
     verdict: Option<Verdict>,
     grade: Option<f64>,
+    /// Its stop word, where that is no known one.
+    word: Option<&'static str>,
+    /// Retries that a gateway says it made.
+    retries: Option<u32>,
 }
+
+const WORDS: [&str; 3] = ["eos_v2", "cut", "zap"];
 
 const CASES: [&str; 3] = ["a", "b", "c"];
 
@@ -34,16 +40,24 @@ fn ledger() -> impl Strategy<Value = (Vec<Seen>, usize)> {
         prop::bool::weighted(0.1),
         verdict,
         prop::option::weighted(0.8, 0..5_u8),
+        (
+            prop::option::weighted(0.3, prop::sample::select(&WORDS)),
+            prop::option::weighted(0.3, 0..3_u32),
+        ),
     );
     (prop::collection::vec(one, 0..24), 0..4_usize).prop_map(|(attempts, planned)| {
         let mut ordinals = BTreeMap::new();
-        let seen = attempts.into_iter().map(|(case, epoch, grader, verdict, quarters)| {
-            let ordinal = ordinals.entry((case, epoch, grader)).or_insert(0);
-            *ordinal += 1;
-            let is_graded = verdict.is_some_and(Verdict::is_content) && !grader;
-            let grade = quarters.filter(|_| is_graded).map(|q| f64::from(q) / 4.0);
-            Seen { case, epoch, ordinal: *ordinal, grader, verdict, grade }
-        });
+        let seen = attempts.into_iter().map(
+            |(case, epoch, grader, verdict, quarters, (word, retries))| {
+                let ordinal = ordinals.entry((case, epoch, grader)).or_insert(0);
+                *ordinal += 1;
+                let is_graded = verdict.is_some_and(Verdict::is_content) && !grader;
+                let grade = quarters.filter(|_| is_graded).map(|q| f64::from(q) / 4.0);
+                let (word, retries) =
+                    (word.filter(|_| verdict.is_some()), retries.filter(|_| verdict.is_some()));
+                Seen { case, epoch, ordinal: *ordinal, grader, verdict, grade, word, retries }
+            },
+        );
         (seen.collect(), planned)
     })
 }
@@ -58,7 +72,16 @@ fn events(seen: &[Seen], plan: usize) -> Vec<Event> {
             ..opened(n, "r", CASES[attempt.case], attempt.ordinal)
         };
         match attempt.verdict {
-            Some(verdict) => events.extend(of(opened, verdict, attempt.grade)),
+            Some(verdict) => {
+                let mut ended = of(opened, verdict, attempt.grade);
+                if let Some(Event::Closed(closed)) = ended.get_mut(1) {
+                    closed.upstream_retries = attempt.retries;
+                    // Known words are not listed.
+                    closed.finish_reason = Some(Label::new(attempt.word.unwrap_or("stop")));
+                    closed.detail.unknown_stop = attempt.word.is_some();
+                }
+                events.extend(ended);
+            }
             None => events.push(Event::Opened(opened)),
         }
     }
@@ -117,6 +140,27 @@ proptest! {
         prop_assert_eq!(&json["refused_promotions"]["attempts"], later.len());
         prop_assert_eq!(&json["refused_promotions"]["slots"], of_slots.len());
 
+        let retried = subject.iter().filter_map(|s| s.retries).filter(|n| *n > 0);
+        let retries: u32 = retried.clone().sum();
+        prop_assert_eq!(&json["upstream_retries"]["attempts"], retried.count());
+        prop_assert_eq!(&json["upstream_retries"]["retries"], retries);
+        prop_assert_eq!(text.contains("\nretried upstream: "), retries > 0);
+        let mut words: Vec<_> = WORDS
+            .iter()
+            .map(|word| (subject.iter().filter(|s| s.word == Some(*word)).count(), *word))
+            .filter(|(n, _)| *n > 0)
+            .collect();
+        words.sort_by(|(n, a), (m, b)| m.cmp(n).then(a.cmp(b)));
+        let listed: Vec<_> = words
+            .iter()
+            .map(|(n, word)| serde_json::json!({"word": word, "wire": "plain", "attempts": n}))
+            .collect();
+        let want = if listed.is_empty() { Value::Null } else { Value::Array(listed) };
+        prop_assert_eq!(&json["unknown_stop_words"], &want);
+        let shown: Vec<_> = words.iter().map(|(n, word)| format!("{word} {n} (plain)")).collect();
+        let shown = format!("\nunknown stop words: {}\n", shown.join(", "));
+        prop_assert_eq!(text.contains(&shown), !words.is_empty(), "{}", text);
+
         // Later entries replace earlier ones: the last content of each slot remains.
         let last: BTreeMap<_, _> =
             subject.iter().filter(|s| content(s)).map(|s| ((s.case, s.epoch), s.grade)).collect();
@@ -171,11 +215,15 @@ proptest! {
             let ordinal = Ordinal::new(attempt.ordinal).expect("from one on");
             if let Some(verdict) = attempt.verdict {
                 running.ended(&slot, ordinal, verdict, attempt.grade);
+                if let Some(word) = attempt.word {
+                    running.unknown_stop(&slot, &Label::new(word), &Label::new("plain"));
+                }
             }
         }
         let report = Report::of(&fold(events(&seen, plan)), None, &Options::default());
         let report = serde_json::to_value(report.expect("a report")).expect("JSON");
         let running = serde_json::to_value(running).expect("JSON");
+        prop_assert_eq!(running.get("unknown_stop_words"), report.get("unknown_stop_words"));
         for (number, fields) in [
             ("quality", &["mean", "n", "planned", "coverage", "bounds"][..]),
             ("availability", &["faults", "attempts"]),

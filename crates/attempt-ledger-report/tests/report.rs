@@ -5,7 +5,8 @@
 mod support;
 
 use attempt_ledger_core::{
-    Durability, Effect, Event, Folded, GraderInfo, Opened, Role, RunEvent, Unrecorded, Verdict,
+    Durability, Effect, Event, Folded, GraderInfo, Label, Opened, Role, RunEvent, Unrecorded,
+    Verdict,
 };
 use attempt_ledger_report::{MeanOf, Options, Report, ReportError};
 use serde_json::{Value, json};
@@ -318,6 +319,7 @@ fn json_names_and_their_order() {
         "graded",
         "grader",
         "coverage_floor",
+        "upstream_retries",
     ] {
         assert!(json.get(name).is_some(), "{name}");
         all.push(name.into());
@@ -439,4 +441,26 @@ fn a_run_without_a_grader_does_not_wait_for_grades() {
     let ended = attempt(1, "r", "a", 1, Verdict::Ok, None);
     let text = report(&fold([settings].into_iter().chain(ended))).to_text(80, false);
     assert!(text.contains("not graded: no grader is set") && !text.contains("yet"), "{text}");
+}
+
+/// No server makes the list grow without end.
+#[test]
+fn the_list_of_unknown_stop_words_is_bounded_and_says_so() {
+    let mut events = Vec::new();
+    for n in 1..=20 {
+        let mut ended = attempt(n, "r", &format!("case-{n}"), 1, Verdict::Ok, None);
+        if let Some(Event::Closed(closed)) = ended.get_mut(1) {
+            closed.finish_reason = Some(Label::new(&format!("word-{:02}", n.max(2))));
+            closed.detail.unknown_stop = true;
+        }
+        events.extend(ended);
+    }
+    let report = report(&fold(events));
+    let words: Vec<_> =
+        report.unknown_stop_words.iter().map(|w| (w.word.as_str(), w.attempts)).collect();
+    assert_eq!(words.len(), 16);
+    assert_eq!((words[0], words[1], words[15]), (("word-02", 2), ("word-03", 1), ("word-17", 1)));
+    let text = report.to_text(80, false);
+    assert!(text.contains("unknown stop words: word-02 2 (plain), word-03 1 (plain),"), "{text}");
+    assert!(text.contains("and 3 more\n"), "{text}");
 }
