@@ -103,18 +103,16 @@ fn from_object(object: &Map<String, Value>) -> ReportedError {
     let flagged = object.get("metadata").and_then(|metadata| metadata.get("flagged_input"));
     let policy = words.iter().any(|word| is_policy(word))
         || flagged.is_some_and(|flagged| !flagged.is_null());
+    let details = || object.get("details").and_then(Value::as_array).into_iter().flatten();
     let cause = if policy {
         Some(ErrorCause::Policy)
     } else {
-        words
-            .iter()
-            .find_map(|word| cause_of_word(word))
+        details()
+            .find_map(error_info)
+            .or_else(|| words.iter().find_map(|word| cause_of_word(word)))
             .or_else(|| number.and_then(cause_of_number))
     };
-    let retry_after_ms = object
-        .get("details")
-        .and_then(Value::as_array)
-        .and_then(|details| details.iter().find_map(retry_info));
+    let retry_after_ms = details().find_map(retry_info);
     ReportedError { error: InBandError { code, cause }, retry_after_ms }
 }
 
@@ -175,6 +173,9 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
         | "BadRequestError"
         | "invalid_request_message_error"
         | "INVALID_ARGUMENT"
+        | "FAILED_PRECONDITION"
+        | "OUT_OF_RANGE"
+        | "UNIMPLEMENTED"
         | "NOT_FOUND"
         | "tool_use_failed" => ErrorCause::Request,
         "server_error"
@@ -182,6 +183,8 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
         | "internal_error"
         | "internal_server_error"
         | "INTERNAL"
+        | "UNKNOWN"
+        | "DATA_LOSS"
         | "InternalServerError"
         | "generation" => ErrorCause::Server,
         "timeout_error" | "timeout" | "DEADLINE_EXCEEDED" => ErrorCause::Timeout,
@@ -202,12 +205,28 @@ fn cause_of_number(number: i64) -> Option<ErrorCause> {
     })
 }
 
+/// Whether an entry of Google's details is of this type.
+fn is_detail(detail: &Value, name: &str) -> bool {
+    let kind = detail.get("@type").and_then(Value::as_str).unwrap_or_default();
+    kind.rsplit('/').next() == Some(name)
+}
+
+/// What Google's `ErrorInfo` says beyond the status, where that is too wide: a key that is not
+/// valid is an `INVALID_ARGUMENT`.
+fn error_info(detail: &Value) -> Option<ErrorCause> {
+    if !is_detail(detail, "google.rpc.ErrorInfo") {
+        return None;
+    }
+    Some(match detail.get("reason")?.as_str()? {
+        "API_KEY_INVALID" | "API_KEY_SERVICE_BLOCKED" | "SERVICE_DISABLED" => ErrorCause::Auth,
+        "BILLING_DISABLED" => ErrorCause::Billing,
+        "RATE_LIMIT_EXCEEDED" => ErrorCause::Throttled,
+        _ => return None,
+    })
+}
+
 fn retry_info(detail: &Value) -> Option<u64> {
-    let is_retry_info = detail
-        .get("@type")
-        .and_then(Value::as_str)
-        .is_some_and(|name| name.rsplit('/').next() == Some("google.rpc.RetryInfo"));
-    if !is_retry_info {
+    if !is_detail(detail, "google.rpc.RetryInfo") {
         return None;
     }
     // A protobuf duration in JSON: decimal seconds with up to nine decimals, and an `s`.
@@ -250,6 +269,28 @@ mod tests {
     fn a_quota_that_is_used_up_is_not_a_rate() {
         let quota = json!({"type": "insufficient_quota", "code": "insufficient_quota"});
         assert_eq!(read(&quota).1, Some(ErrorCause::Billing));
+    }
+
+    #[test]
+    fn google_says_in_the_details_what_its_status_leaves_open() {
+        let error = |status: &str, reason: &str| {
+            read(&json!({"code": 400, "status": status, "details": [
+                {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [
+                    {"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}]},
+                {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason},
+            ]}))
+        };
+        for (status, reason, want) in [
+            ("INVALID_ARGUMENT", "API_KEY_INVALID", ErrorCause::Auth),
+            ("INVALID_ARGUMENT", "SOMETHING_ELSE", ErrorCause::Request),
+            ("PERMISSION_DENIED", "BILLING_DISABLED", ErrorCause::Billing),
+            ("RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", ErrorCause::Throttled),
+            ("FAILED_PRECONDITION", "", ErrorCause::Request),
+            ("UNKNOWN", "", ErrorCause::Server),
+        ] {
+            let (code, cause, wait) = error(status, reason);
+            assert_eq!((code.as_deref(), cause, wait), (Some(status), Some(want), None));
+        }
     }
 
     #[test]
