@@ -2,8 +2,17 @@
 //!
 //! A [`Tap`] is fed with a response's head and body as they pass and yields the
 //! [`Facts`](attempt_ledger_core::Facts) from which [`decide()`](attempt_ledger_core::decide())
-//! makes the verdict, and the [`Evidence`] that a row holds. It unpacks gzip and deflate itself,
-//! on its own copy. [`read_request`] does the same for what is sent; [`hints`] reads headers.
+//! makes the verdict, and the [`Evidence`] that a row holds. [`read_request`]
+//! does the same for what is sent; [`hints`] reads headers.
+//!
+//! A tap unpacks the body itself, on its own copy, by its `Content-Encoding`: `gzip`, `deflate` (with
+//! its wrapper or bare), `br` (feature `br`) and `zstd` (feature `zstd`; both by default), and up to
+//! three of them one upon the other. What was flushed is seen at once. Any other encoding, and one
+//! whose feature is off, is `uninspected`; so is a body that unpacks to more than
+//! [`TapOptions::max_ratio`] times its length, and a frame that asks for a window of more than 8 MiB
+//! (`zstd`; brotli's own is 16 MiB at most) or for a dictionary. Bytes that are not what the encoding
+//! says are `malformed`. The decoders need memory beside the body's: some 80 KiB for the deflate
+//! family; for the others what was unpacked so far and 200 KiB, until two windows are full.
 //!
 //! ```
 //! use attempt_ledger_core::{BodyEnd, Verdict, decide};

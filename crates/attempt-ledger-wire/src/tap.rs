@@ -264,7 +264,7 @@ impl Tap {
         self.state.gather.evidence(streamed)
     }
 
-    /// Bytes of the body that are held now.
+    /// Bytes that are held now: of the body, and by the decoders of its encoding, these about.
     pub fn held(&self) -> usize {
         let held = match &self.mode {
             Mode::Events(framing) => framing.held(),
@@ -272,14 +272,14 @@ impl Tap {
             Mode::LinesOrDocument { first, .. } => first.held.bytes.capacity(),
             Mode::Skip | Mode::Text(..) | Mode::ListOrDocument { .. } => 0,
         };
-        held + self.state.reader.held()
+        held + self.state.reader.held() + self.inflate.as_ref().map_or(0, Inflate::held)
     }
 
     fn unpack_failed(&mut self, failed: Failed) {
         if self.state.gather.is_open() && !matches!(self.mode, Mode::ErrorBody(_)) {
             match failed {
                 Failed::Corrupt | Failed::Short => self.state.gather.malformed(),
-                Failed::Ratio => self.state.gather.uninspected(Uninspected::Ratio),
+                Failed::Unread(why) => self.state.gather.uninspected(why),
             }
         }
         self.inflate = None;
@@ -301,7 +301,7 @@ impl Tap {
         }
         if let Some(Err(failed)) = self.inflate.take().map(|mut inflate| inflate.finish()) {
             let tells = match failed {
-                Failed::Ratio => true,
+                Failed::Unread(_) => true,
                 Failed::Corrupt => !cut,
                 // A protocol has end marks of its own, which servers keep better than an encoding's.
                 Failed::Short => !cut && self.wire == Wire::Plain,

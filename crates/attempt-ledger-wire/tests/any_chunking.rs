@@ -3,16 +3,15 @@
 
 #![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
+mod pack;
 mod support;
 
-use std::io::Write as _;
-
 use attempt_ledger_wire::{Tap, TapOptions, Wire, read_request};
-use flate2::{Compression, write::GzEncoder};
 use http::{
     HeaderValue, Method,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
+use pack::pack;
 use proptest::{prelude::*, sample::Index};
 use support::{
     Response, read, response,
@@ -90,6 +89,8 @@ const MEDIA: &[&str] = &[
     "",
 ];
 
+const CODINGS: &[&str] = &["gzip", "deflate", "br", "zstd", "gzip, br", "br, zstd"];
+
 /// A response on its own wire or on any other, said to be what it is or anything else.
 fn any_response() -> impl Strategy<Value = (Wire, Response)> {
     let pieces = (prop::sample::select(Wire::ALL), pieces())
@@ -101,18 +102,17 @@ fn any_response() -> impl Strategy<Value = (Wire, Response)> {
         0.3,
         prop::sample::select(vec![200u16, 200, 204, 302, 400, 402, 429, 498, 503]),
     );
-    let packed = prop::option::weighted(0.15, prop::option::of(any::<Index>()));
+    let codings = prop::sample::select(CODINGS);
+    let packed = prop::option::weighted(0.3, (codings, prop::option::of(any::<Index>())));
     (source, wire, media, status, packed).prop_map(|(source, wire, media, status, packed)| {
         let (own, mut response) = source;
         if let Some(media) = media {
             response.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         }
         response.status = status.unwrap_or(response.status);
-        if let Some(damage) = packed {
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-            encoder.write_all(&response.body).expect("memory");
-            response.body = encoder.finish().expect("memory");
-            response.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        if let Some((codings, damage)) = packed {
+            response.body = pack(codings, &response.body);
+            response.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(codings));
             if let Some(at) = damage {
                 let at = at.index(response.body.len());
                 response.body[at] ^= 0x10;
