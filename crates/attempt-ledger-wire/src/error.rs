@@ -39,7 +39,17 @@ pub(crate) fn event(event: &Event<'_>, gather: &mut Gather) {
 /// Reads the value of an `error` field (object, string, or anything else that is not null).
 pub(crate) fn from_value(error: &Value) -> ReportedError {
     match error {
-        Value::Object(object) => from_object(object),
+        Value::Object(object) => {
+            let read = from_object(object);
+            // A gateway may wrap the error object of its upstream once more.
+            read.or_stated_beside(|| match object.get("error") {
+                Some(Value::Object(inner)) => from_object(inner),
+                _ => ReportedError::default(),
+            })
+        }
+        Value::Array(list) if matches!(list.first(), Some(Value::Object(_))) => {
+            from_value(list.first().unwrap_or_default())
+        }
         _ => ReportedError { error: InBandError::default(), retry_after_ms: None },
     }
 }
@@ -81,16 +91,20 @@ pub(crate) fn from_base_resp(status_code: i64) -> ReportedError {
 fn from_object(object: &Map<String, Value>) -> ReportedError {
     let inner = object.get("innererror").and_then(|inner| inner.get("code"));
     // In order of how much they say: a word before a number.
-    let stated = [object.get("code"), object.get("type"), object.get("status"), inner];
+    let stated = ["code", "type", "error_type", "status"].map(|name| object.get(name));
     let words: Vec<&str> = stated
-        .iter()
+        .into_iter()
+        .chain([inner])
         .filter_map(|value| value.and_then(Value::as_str))
         .filter(|word| !word.is_empty() && *word != "error")
         .collect();
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
     let number = ["code", "status_code", "raw_status_code", "status"].iter().find_map(|name| {
         match object.get(*name)? {
-            Value::Number(number) => number.as_i64(),
+            Value::Number(number) => number.as_i64().or_else(|| {
+                let whole = crate::json::count(&Value::Number(number.clone()));
+                whole.and_then(|whole| i64::try_from(whole).ok())
+            }),
             Value::String(word) => word.parse().ok(),
             _ => None,
         }
@@ -129,7 +143,9 @@ fn is_policy(word: &str) -> bool {
             | "misalignment_policy_violation"
             | "bio_policy"
             | "moderation_blocked"
-    )
+            | "sensitive_words_detected"
+            | "prompt_blocked"
+    ) || word.contains("SensitiveContentDetected")
 }
 
 fn cause_of_word(word: &str) -> Option<ErrorCause> {
