@@ -46,6 +46,8 @@ pub(crate) enum CallKey {
 #[derive(Debug)]
 struct Call {
     key: CallKey,
+    /// Its id, where it has a number too.
+    id: Option<u64>,
     name: Sha256,
     arguments: Sha256,
 }
@@ -90,7 +92,12 @@ impl Gather {
 
     /// Reasoning or thinking that is shown beside the answer; of it only the length is kept.
     pub(crate) fn reasoning(&mut self, text: &str) {
-        self.reasoning_chars += text.chars().count() as u64;
+        self.reasoning_chars(text.chars().count() as u64);
+    }
+
+    /// Code points of such reasoning.
+    pub(crate) fn reasoning_chars(&mut self, count: u64) {
+        self.reasoning_chars += count;
     }
 
     /// The provider's id of the response; the first one that is not empty.
@@ -118,11 +125,38 @@ impl Gather {
             CallKey::Newest => self.calls.len().checked_sub(1),
             _ => self.calls.iter().rposition(|call| call.key == key),
         };
+        self.call_at(found, key, None, name, arguments);
+    }
+
+    /// A piece of a call that has a number, and an id on some of its pieces.
+    ///
+    /// Some servers number every call 0, so that a new id under a known number begins another call
+    /// if a name comes with it; without one it does not, since others make up an id a piece. One
+    /// that repeats id and name says nothing new by the name.
+    pub(crate) fn numbered_call(&mut self, n: u64, id: Option<u64>, name: &str, arguments: &str) {
+        let key = CallKey::Index(n);
+        let found = self.calls.iter().rposition(|call| call.key == key);
+        let known = found.and_then(|at| self.calls.get(at)).and_then(|call| call.id);
+        match (known, id) {
+            (Some(known), Some(id)) if known == id => self.call_at(found, key, None, "", arguments),
+            (Some(_), Some(_)) if !name.is_empty() => self.call_at(None, key, id, name, arguments),
+            _ => self.call_at(found, key, id, name, arguments),
+        }
+    }
+
+    fn call_at(
+        &mut self,
+        found: Option<usize>,
+        key: CallKey,
+        id: Option<u64>,
+        name: &str,
+        arguments: &str,
+    ) {
         if found.is_none() && self.calls.len() == MAX_CALLS {
             return self.uninspected(Uninspected::Size);
         }
         let at = found.unwrap_or_else(|| {
-            let call = Call { key, name: Sha256::new(), arguments: Sha256::new() };
+            let call = Call { key, id, name: Sha256::new(), arguments: Sha256::new() };
             self.calls.push(call);
             self.facts.tool_calls += 1;
             if let Some(kept) = &mut self.kept {

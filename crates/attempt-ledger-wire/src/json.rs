@@ -4,7 +4,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use crate::surrogate;
 
@@ -181,6 +181,20 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     match mended {
         Some(mended) => serde_json::from_slice(mended),
         None => parsed,
+    }
+}
+
+/// The string that a value is, if it is one.
+pub(crate) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    if !raw.get().starts_with('"') {
+        return None;
+    }
+    match serde_json::from_str::<Text<'_>>(raw.get()) {
+        Ok(Text(text)) => Some(text),
+        Err(_) => {
+            let mended = surrogate::mend(raw.get().as_bytes())?;
+            serde_json::from_slice::<String>(&mended).ok().map(Cow::Owned)
+        }
     }
 }
 

@@ -6,15 +6,16 @@ use std::borrow::Cow;
 use attempt_ledger_core::{Stop, Verdict};
 use serde::{
     Deserialize, Deserializer,
-    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::{Value, value::RawValue};
 
 use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
-    gather::{CallKey, Gather},
-    json::{self, Index, Obj, Text, Word},
+    gather::{CallKey, Gather, id_hash},
+    json::{self, Index, Maybe, Obj, Text, Word},
+    request::text_chars,
     wire::{self, Spec},
     wires::llama,
 };
@@ -50,9 +51,10 @@ impl wire::Reader for Reader {
     fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool {
         if event.kind == Kind::Data {
             if gather.is_open()
-                && self.scan.text_of(event.data, |text| {
+                && self.scan.text_of(event.data, |text, thought| {
                     gather.choice(0);
                     gather.text(text);
+                    gather.reasoning(thought);
                 })
             {
                 gather.progress += 1;
@@ -85,8 +87,11 @@ impl wire::Reader for Reader {
                     gather.error(reported);
                 }
             }
-            // Of several prompts llama.cpp answers with a list.
-            Err(_) => llama::list(body, cut, gather),
+            Err(_) => match reported_in_list(body) {
+                Some(reported) => gather.error(reported),
+                // Of several prompts llama.cpp answers with a list.
+                None => llama::list(body, cut, gather),
+            },
         }
     }
 
@@ -100,10 +105,23 @@ fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) -> bool {
     match json::parse::<Obj<Chunk<'_>>>(data, &mut None) {
         Ok(Obj(chunk)) if chunk.is_llamas_own() => return llama::record(data, complete, gather),
         Ok(Obj(chunk)) => stream_chunk(chunk, gather),
-        Err(_) if complete => gather.malformed(),
-        Err(_) => {}
+        Err(_) => match reported_in_list(data) {
+            Some(reported) => gather.reported(reported),
+            None if complete => gather.malformed(),
+            None => {}
+        },
     }
     true
+}
+
+/// The error of a list that holds only that, as Gemini's servers wrap it.
+fn reported_in_list(data: &[u8]) -> Option<ReportedError> {
+    if !data.trim_ascii_start().starts_with(b"[") {
+        return None;
+    }
+    let list = serde_json::from_slice::<Vec<Value>>(data).ok()?;
+    let error = list.first()?.get("error").filter(|error| !error.is_null())?;
+    Some(error::from_value(error))
 }
 
 fn stream_chunk(mut chunk: Chunk<'_>, gather: &mut Gather) {
@@ -131,26 +149,35 @@ fn merge(chunk: &mut Chunk<'_>, streamed: bool, gather: &mut Gather) {
             gather.choice(index);
         }
     }
-    if let Some(choice) = choices.first {
-        let (mut first, mut second) = (choice.delta, choice.message);
+    // A document whose only choice has another number is read all the same.
+    let choice = choices.first.or(if streamed { None } else { choices.listed });
+    if let Some(choice) = choice {
+        let mut first = choice.delta.and_then(|Maybe(message)| message);
+        let mut second = choice.message.and_then(|Maybe(message)| message);
         if !streamed {
             std::mem::swap(&mut first, &mut second);
         } else if gather.facts.usable() || gather.facts.text_chars > 0 {
             // A final object that repeats what the deltas said.
             second = None;
         }
-        if let Some(Obj(message)) = first.or(second) {
+        if let Some(message) =
+            first.filter(|first| second.is_none() || !first.is_blank()).or(second)
+        {
             merge_message(message, streamed, gather);
         }
         if let Some(Text(text)) = &choice.text {
             gather.text(text);
         }
-        if let Some(Text(word)) = &choice.finish_reason {
+        if let Some(Word(Some(word))) = &choice.finish_reason {
             gather.stop_word(word);
         }
         if let Some(word) = choice.native_finish_reason {
             let word = serde_json::from_str::<Cow<'_, str>>(word.get()).unwrap_or_default();
             gather.facts.native_failure = crate::stop::meaning(&word) == Some(Stop::Failure);
+        }
+        // Moonshot's streams have it in the choice.
+        if let Some(raw) = choice.usage {
+            report_usage(raw, gather);
         }
     }
     chunk.report_usage(gather);
@@ -160,24 +187,28 @@ fn merge_message(message: Message<'_>, streamed: bool, gather: &mut Gather) {
     match message.content {
         Some(Body::Text(Text(text))) => gather.text(&text),
         Some(Body::Parts(parts)) => {
-            for Obj(part) in &parts {
+            for part in &parts {
                 part.merge(gather);
             }
         }
         None => {}
     }
-    if let Some(Text(refusal)) = &message.refusal {
+    let thoughts = [message.reasoning_content, message.reasoning];
+    let mut thoughts = thoughts.iter().flatten().filter_map(|Word(text)| text.as_deref());
+    // Some servers send it under both names.
+    if let Some(thought) = thoughts.find(|thought| !thought.is_empty()) {
+        gather.reasoning(thought);
+    }
+    if let Some(Word(Some(refusal))) = &message.refusal {
         gather.refusal(refusal);
     }
-    if let Some(Obj(call)) = message.function_call {
+    if let Some(Maybe(Some(call))) = message.function_call
+        && !call.is_blank()
+    {
         call.merge(CallKey::Legacy, gather);
     }
     for (position, call) in message.tool_calls.into_iter().flat_map(Calls::into_iter).enumerate() {
-        let key = if streamed { call.key() } else { CallKey::Index(position as u64) };
-        match (call.function, call.custom) {
-            (Some(Obj(function)), _) | (None, Some(Obj(function))) => function.merge(key, gather),
-            (None, None) => gather.call(key, "", ""),
-        }
+        call.merge(if streamed { None } else { Some(position as u64) }, gather);
     }
 }
 
@@ -201,6 +232,8 @@ struct Chunk<'a> {
     kind: Option<Word<'a>>,
     #[serde(borrow, default)]
     code: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error_type: Option<Word<'a>>,
     #[serde(borrow, default)]
     message: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -228,6 +261,12 @@ impl<'a> Chunk<'a> {
         if let Some(error) = in_choice {
             return Some(error::from_value(&value(error)));
         }
+        // Groq's, which says why a stream ends early.
+        if let Some(Value::Object(object)) = self.x_groq.map(value)
+            && let Some(error) = object.get("error").filter(|error| !error.is_null())
+        {
+            return Some(error::from_value(error));
+        }
         if let Some(base) = self.base_resp {
             let status = value(base).get("status_code").and_then(Value::as_i64);
             if let Some(status) = status.filter(|status| *status != 0) {
@@ -237,7 +276,10 @@ impl<'a> Chunk<'a> {
         let is_error = |word: &Option<Word<'_>>| {
             word.as_ref().and_then(|Word(word)| word.as_deref()) == Some("error")
         };
-        let only_an_error = self.choices.is_none() && self.code.is_some() && self.message.is_some();
+        // Zero is how some say that all is well.
+        let code = self.code.map(RawValue::get);
+        let fails = code.is_some_and(|code| !matches!(code, "0" | "\"0\"" | "\"\"" | "200"));
+        let only_an_error = self.choices.is_none() && fails && self.message.is_some();
         (is_error(&self.object) || is_error(&self.kind) || only_an_error).then(|| self.flat())
     }
 
@@ -246,21 +288,30 @@ impl<'a> Chunk<'a> {
         let field = |raw: Option<&RawValue>| {
             raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()).unwrap_or_default()
         };
-        let kind = self.kind.as_ref().and_then(|Word(word)| word.as_deref());
-        error::from_value(&serde_json::json!({"code": field(self.code), "type": kind}))
+        let word = |word: &Option<Word<'_>>| match word {
+            Some(Word(Some(word))) => Value::from(&**word),
+            _ => Value::Null,
+        };
+        error::from_value(&serde_json::json!({
+            "code": field(self.code),
+            "type": word(&self.kind),
+            "error_type": word(&self.error_type),
+        }))
     }
 
     fn report_usage(&self, gather: &mut Gather) {
         // Groq's streams have it in a field of their own.
         for raw in [self.x_groq, self.usage].into_iter().flatten() {
-            let Ok(Obj(counts)) = serde_json::from_str::<Obj<Counts<'_>>>(raw.get()) else {
-                continue;
-            };
-            let within = counts.usage.and_then(|raw| serde_json::from_str(raw.get()).ok());
-            let counts = within.map_or(counts, |Obj(within)| within);
-            gather.usage(json::count(&counts.input), json::count(&counts.output));
+            report_usage(raw, gather);
         }
     }
+}
+
+fn report_usage(raw: &RawValue, gather: &mut Gather) {
+    let Ok(Obj(counts)) = serde_json::from_str::<Obj<Counts<'_>>>(raw.get()) else { return };
+    let within = counts.usage.and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let counts = within.map_or(counts, |Obj(within)| within);
+    gather.usage(json::count(&counts.input), json::count(&counts.output));
 }
 
 /// Token counts, or the object that has them in a field `usage`. Of a field that comes twice the
@@ -302,6 +353,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Counts<'a> {
 #[derive(Default)]
 struct Choices<'a> {
     first: Option<Choice<'a>>,
+    /// The first in the list, if it has another number.
+    listed: Option<Choice<'a>>,
     /// A bit for each index below 128.
     seen: u128,
 }
@@ -316,7 +369,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let (mut choices, mut position) = (Choices::default(), 0u64);
-                while let Some(Obj(choice)) = list.next_element::<Obj<Choice<'de>>>()? {
+                while let Some(choice) = list.next_element::<Option<Obj<Choice<'de>>>>()? {
+                    let Some(Obj(choice)) = choice else { continue };
                     let index = choice.index.map_or(position, |Index(index)| index);
                     position += 1;
                     if let Ok(bit) = u32::try_from(index) {
@@ -324,6 +378,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
                     }
                     if index == 0 && choices.first.is_none() {
                         choices.first = Some(choice);
+                    } else if position == 1 {
+                        choices.listed = Some(choice);
                     }
                 }
                 Ok(choices)
@@ -338,17 +394,19 @@ struct Choice<'a> {
     #[serde(default)]
     index: Option<Index>,
     #[serde(borrow, default)]
-    delta: Option<Obj<Message<'a>>>,
+    delta: Option<Maybe<Message<'a>>>,
     #[serde(borrow, default)]
-    message: Option<Obj<Message<'a>>>,
+    message: Option<Maybe<Message<'a>>>,
     #[serde(borrow, default)]
     text: Option<Text<'a>>,
     #[serde(borrow, default)]
-    finish_reason: Option<Text<'a>>,
+    finish_reason: Option<Word<'a>>,
     #[serde(borrow, default)]
     native_finish_reason: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -356,17 +414,34 @@ struct Message<'a> {
     #[serde(borrow, default)]
     content: Option<Body<'a>>,
     #[serde(borrow, default)]
-    refusal: Option<Text<'a>>,
+    reasoning_content: Option<Word<'a>>,
+    #[serde(borrow, default)]
+    reasoning: Option<Word<'a>>,
+    #[serde(borrow, default)]
+    refusal: Option<Word<'a>>,
     #[serde(borrow, default)]
     tool_calls: Option<Calls<'a>>,
     #[serde(borrow, default)]
-    function_call: Option<Obj<Function<'a>>>,
+    function_call: Option<Maybe<Function<'a>>>,
 }
 
-/// A message's content: a string, or a list of parts.
+impl Message<'_> {
+    /// Whether nothing in it is an answer.
+    fn is_blank(&self) -> bool {
+        let text = match &self.content {
+            Some(Body::Text(Text(text))) => !text.is_empty(),
+            Some(Body::Parts(parts)) => !parts.is_empty(),
+            None => false,
+        };
+        let calls = self.tool_calls.as_ref().is_some_and(|calls| calls.first.is_some());
+        !text && !calls && self.function_call.is_none() && self.refusal.is_none()
+    }
+}
+
+/// A message's content: a string, or parts.
 enum Body<'a> {
     Text(Text<'a>),
-    Parts(Vec<Obj<Part<'a>>>),
+    Parts(Vec<Part<'a>>),
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Body<'a> {
@@ -375,7 +450,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Body<'a> {
         impl<'de> Visitor<'de> for Of {
             type Value = Body<'de>;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a string or a list of parts")
+                f.write_str("a string or parts")
             }
             fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
                 Ok(Body::Text(Text(Cow::Borrowed(text))))
@@ -383,10 +458,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Body<'a> {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 Ok(Body::Text(Text(Cow::Owned(text.to_owned()))))
             }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let object = Object::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Body::Parts(vec![Part::Object(object)]))
+            }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut parts = Vec::new();
                 while let Some(part) = list.next_element()? {
-                    parts.push(part);
+                    parts.extend(part_of(part).map_err(de::Error::custom)?);
                 }
                 Ok(Body::Parts(parts))
             }
@@ -395,32 +474,58 @@ impl<'de: 'a, 'a> Deserialize<'de> for Body<'a> {
     }
 }
 
-/// One part of a message's content. Thinking, references and images are not answer text.
+/// One part of a message's content.
+enum Part<'a> {
+    /// Mistral mixes strings with objects.
+    Text(Cow<'a, str>),
+    Object(Object<'a>),
+}
+
+fn part_of(raw: &RawValue) -> serde_json::Result<Option<Part<'_>>> {
+    match raw.get().as_bytes().first() {
+        Some(b'"') => Ok(json::string(raw).map(Part::Text)),
+        Some(b'n') => Ok(None),
+        _ => serde_json::from_str(raw.get()).map(|Obj(object)| Some(Part::Object(object))),
+    }
+}
+
+/// References and images are not answer text, nor is thinking.
 #[derive(Deserialize)]
-struct Part<'a> {
+struct Object<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<&'a RawValue>,
     #[serde(borrow, default)]
     text: Option<&'a RawValue>,
     #[serde(borrow, default)]
     refusal: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    thinking: Option<&'a RawValue>,
 }
 
 impl Part<'_> {
     fn merge(&self, gather: &mut Gather) {
-        let string = |raw: Option<&RawValue>| match raw {
-            Some(raw) => serde_json::from_str::<String>(raw.get()).unwrap_or_default(),
+        let object = match self {
+            Part::Text(text) => return gather.text(text),
+            Part::Object(object) => object,
+        };
+        let string = |raw: Option<&RawValue>| match raw.and_then(json::string) {
+            Some(text) => text.into_owned(),
             None => String::new(),
         };
-        match self.kind.map(RawValue::get) {
-            None | Some("\"text\"" | "\"output_text\"") => gather.text(&string(self.text)),
-            Some("\"refusal\"") => gather.refusal(&string(self.refusal)),
+        match object.kind.map(RawValue::get) {
+            None | Some("\"text\"" | "\"output_text\"") => gather.text(&string(object.text)),
+            Some("\"refusal\"") => gather.refusal(&string(object.refusal)),
+            Some("\"thinking\"") => {
+                gather.reasoning_chars(object.thinking.map_or(0, |raw| text_chars(raw, 0)));
+            }
             Some(_) => {}
         }
     }
 }
 
-/// The tool calls of a message; a chunk of a stream has one, which needs no list.
+/// The tool calls of a message; a chunk of a stream has one, which needs no list. What is no list of
+/// objects is skipped.
+#[derive(Default)]
 struct Calls<'a> {
     first: Option<Call<'a>>,
     rest: Vec<Call<'a>>,
@@ -441,15 +546,28 @@ impl<'de: 'a, 'a> Deserialize<'de> for Calls<'a> {
                 f.write_str("a list of tool calls")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let first = list.next_element()?.map(|Obj(call)| call);
-                let mut calls = Calls { first, rest: Vec::new() };
-                while let Some(Obj(call)) = list.next_element()? {
-                    calls.rest.push(call);
+                let mut calls = Calls::default();
+                while let Some(Maybe(call)) = list.next_element()? {
+                    if calls.first.is_none() {
+                        calls.first = call;
+                    } else {
+                        calls.rest.extend(call);
+                    }
                 }
                 Ok(calls)
             }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Calls::default())
+            }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<Self::Value, E> {
+                Ok(Calls::default())
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Calls::default())
+            }
         }
-        deserializer.deserialize_seq(Of)
+        deserializer.deserialize_any(Of)
     }
 }
 
@@ -460,45 +578,57 @@ struct Call<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    function: Option<Obj<Function<'a>>>,
+    function: Option<Maybe<Function<'a>>>,
     #[serde(borrow, default)]
-    custom: Option<Obj<Function<'a>>>,
+    custom: Option<Maybe<Function<'a>>>,
 }
 
 impl Call<'_> {
-    fn key(&self) -> CallKey {
-        if let Some(Index(index)) = self.index {
-            return CallKey::Index(index);
-        }
-        match self.id.map(RawValue::get) {
-            None | Some("\"\"") => CallKey::Newest,
-            Some(id) => CallKey::Id(crate::gather::id_hash(id)),
+    /// `position` is that in a document, where each is whole.
+    fn merge(self, position: Option<u64>, gather: &mut Gather) {
+        let called = [self.function, self.custom].into_iter().flatten().find_map(|Maybe(f)| f);
+        let called = called.unwrap_or_default();
+        let (name, arguments) = (called.name(), called.arguments());
+        let id = self.id.map(RawValue::get).filter(|id| !matches!(*id, "\"\""));
+        let id = id.map(id_hash);
+        match (position, self.index, id) {
+            (Some(position), ..) => gather.call(CallKey::Index(position), name, &arguments),
+            (None, Some(Index(n)), id) => gather.numbered_call(n, id, name, &arguments),
+            (None, None, Some(id)) => gather.call(CallKey::Id(id), name, &arguments),
+            (None, None, None) => gather.call(CallKey::Newest, name, &arguments),
         }
     }
 }
 
 /// A function's name and arguments, or a custom tool's name and input.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(crate) struct Function<'a> {
     #[serde(borrow, default)]
-    name: Option<Text<'a>>,
-    #[serde(borrow, default, alias = "input")]
+    name: Option<Word<'a>>,
+    #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
 }
 
 impl Function<'_> {
     pub(crate) fn merge(&self, key: CallKey, gather: &mut Gather) {
-        let name = self.name.as_ref().map_or("", |Text(name)| name);
-        // A string of JSON as a rule; some servers send the JSON itself.
-        let raw = self.arguments.map_or("\"\"", RawValue::get);
-        let arguments = match raw.starts_with('"') {
-            true => match serde_json::from_str::<Text<'_>>(raw) {
-                Ok(Text(arguments)) => arguments,
-                Err(_) => Cow::Borrowed(raw),
-            },
-            false => Cow::Borrowed(raw),
-        };
-        gather.call(key, name, &arguments);
+        gather.call(key, self.name(), &self.arguments());
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_ref().and_then(|Word(name)| name.as_deref()).unwrap_or_default()
+    }
+
+    /// A string of JSON as a rule; some servers send the JSON itself.
+    fn arguments(&self) -> Cow<'_, str> {
+        let Some(raw) = self.arguments.or(self.input) else { return Cow::Borrowed("") };
+        json::string(raw).unwrap_or(Cow::Borrowed(raw.get()))
+    }
+
+    /// Some servers send an empty one with each message.
+    fn is_blank(&self) -> bool {
+        self.name().is_empty() && self.arguments().is_empty()
     }
 }
 
@@ -578,6 +708,11 @@ mod tests {
         r#""function_call":{"name":"f"}"#,
         r#""reasoning_content":"why\n""#,
         r#""reasoning":null"#,
+        r#""reasoning":"hm""#,
+        r#""reasoning":7"#,
+        r#""reasoning_content":"""#,
+        r#""reasoning_content":"\ud83d""#,
+        r#""reasoning":"naïve \"""#,
     ];
     const TEXT: &[&str] = &[
         r#""""#,
@@ -676,7 +811,7 @@ mod tests {
         ] {
             let mut taken = None;
             assert!(
-                scan.text_of(chunk.as_bytes(), |text| taken = Some(text.to_owned())),
+                scan.text_of(chunk.as_bytes(), |text, _| taken = Some(text.to_owned())),
                 "{chunk}"
             );
             assert!(taken.is_some());

@@ -42,9 +42,10 @@ struct Inside {
 }
 
 impl Scan {
-    /// Hands out the text of a chunk that says nothing else; false if it must be parsed.
-    pub(crate) fn text_of(&mut self, data: &[u8], take: impl FnOnce(&str)) -> bool {
-        let mut cursor = Cursor { data, at: 0, seen: Seen::default() };
+    /// Hands out the text and the reasoning of a chunk that says nothing else; false if it must be
+    /// parsed.
+    pub(crate) fn text_of(&mut self, data: &[u8], take: impl FnOnce(&str, &str)) -> bool {
+        let mut cursor = Cursor { data, at: 0, seen: Seen::default(), thought: None };
         let known = !self.before.is_empty() && data.starts_with(&self.before);
         let inside = if known {
             cursor.at = self.before.len();
@@ -55,7 +56,8 @@ impl Scan {
                 Some(Start::Text(inside)) => Some(inside),
                 // Thinking, a role, or nothing at all.
                 Some(Start::NoText) if cursor.behind_delta().is_some() => {
-                    take("");
+                    let Some(thought) = cursor.thought() else { return false };
+                    take("", &thought);
                     return true;
                 }
                 Some(Start::NoText) | None => None,
@@ -69,8 +71,10 @@ impl Scan {
             return false;
         }
         let Some(text) = inside.text(data) else { return false };
-        take(&text);
-        if !same_end {
+        let Some(thought) = cursor.thought() else { return false };
+        take(&text, &thought);
+        // What is remembered is skipped, so there is no reasoning in it.
+        if !same_end && cursor.thought.is_none() {
             self.remember(data.get(..inside.start).unwrap_or_default(), after, seen, known);
         }
         true
@@ -113,6 +117,8 @@ struct Cursor<'a> {
     data: &'a [u8],
     at: usize,
     seen: Seen,
+    /// Reasoning in the delta, if it is not empty.
+    thought: Option<Inside>,
 }
 
 /// What the fields before the text led to.
@@ -140,7 +146,12 @@ enum Rule {
     OwnOrNull,
 }
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
+    /// The reasoning that was met.
+    fn thought(&self) -> Option<Cow<'a, str>> {
+        self.thought.map_or(Some(Cow::Borrowed("")), |inside| inside.text(self.data))
+    }
+
     /// From the start to behind the text.
     fn up_to_text(&mut self) -> Option<Start> {
         self.byte(b'{')?;
@@ -254,9 +265,20 @@ impl Cursor<'_> {
             b"refusal" => (1, Rule::NoWord),
             b"tool_calls" => (2, Rule::Null),
             b"function_call" => (3, Rule::Null),
+            b"reasoning_content" => (4, Rule::Any),
+            b"reasoning" => (5, Rule::Any),
             _ => (15, Rule::Any),
         };
         once(&mut self.seen.delta, bit)?;
+        self.space();
+        if matches!(bit, 4 | 5) && self.data.get(self.at) == Some(&b'"') {
+            let thought = self.open_string()?;
+            if thought.start < thought.end && self.thought.replace(thought).is_some() {
+                // Which of the two counts is for the full parse.
+                return None;
+            }
+            return Some(false);
+        }
         self.value(rule)
     }
 
