@@ -144,12 +144,8 @@ fn is_policy(word: &str) -> bool {
             | "bio_policy"
             | "moderation_blocked"
             | "sensitive_words_detected"
-<<<<<<< HEAD
             | "prompt_blocked"
     ) || word.contains("SensitiveContentDetected")
-=======
-    )
->>>>>>> 0141177 (Test Anthropic's Messages as relays and compatible servers send them)
 }
 
 fn cause_of_word(word: &str) -> Option<ErrorCause> {
