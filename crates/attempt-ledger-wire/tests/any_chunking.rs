@@ -4,6 +4,8 @@
 #![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
 mod pack;
+#[path = "support/streams.rs"]
+mod streams;
 mod support;
 
 use attempt_ledger_wire::{Tap, TapOptions, Wire, read_request};
@@ -13,10 +15,8 @@ use http::{
 };
 use pack::pack;
 use proptest::{prelude::*, sample::Index};
-use support::{
-    Response, read, response,
-    streams::{damage, damaged},
-};
+use streams::{damage, damaged};
+use support::{Response, read, response};
 
 /// Bytes that a tap may hold beyond its longest event or the bound of a document.
 const BESIDES: usize = 4096;
