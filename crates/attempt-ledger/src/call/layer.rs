@@ -18,6 +18,12 @@ use crate::{BoxError, CarryCase, Case, Error, ErrorKind, Pacer, link, score::Gra
 /// The service beneath is to be `Clone`, as tower's retry needs it too: a call that waits for its host
 /// takes an instance with it. One that is not (tower's hedge) goes beneath a buffer.
 ///
+/// A background run (OpenAI's Responses) takes several calls: the one that starts it is `pending`, and
+/// so is each request for its state until it is done. Made within the slot of the first, as they should
+/// be, these are later ordinals, all with the same `response_id`; the report counts them as drift, since
+/// they send another request. The answer that the last one brings is not ordinal one's: it can be
+/// graded as a diagnostic, and is counted as a refused promotion, never published.
+///
 /// ```
 /// use attempt_ledger::CallLayer;
 /// use std::time::Duration;
