@@ -114,6 +114,67 @@ async fn the_gate_opens_at_text_a_tool_call_or_a_refusal() {
     }
 }
 
+const ELEMENT: &str = "{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]}}]}";
+const LAST: &str = "{\"candidates\":[{\"finishReason\":\"STOP\"}]}";
+const FAILED: &str = "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\"}}";
+
+/// Gemini's answer to a request for a stream, under the media type of a document.
+fn gemini(body: Vec<Step>) -> Head {
+    Head { headers: vec![("content-type", "application/json".into())], ..sse(body) }
+}
+
+/// The chat request, sent where Gemini is served.
+macro_rules! ask_gemini {
+    ($action:expr) => {{
+        let mut request = chat("c");
+        let path = format!("http://model.test/v1beta/models/g:{}", $action);
+        *request.uri_mut() = path.parse().expect("a path");
+        request
+    }};
+}
+
+/// A list that is delivered piecewise is a stream, although its media type is a document's.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_events_is_held_until_its_first_content() {
+    let whole =
+        vec!["[".into(), ELEMENT.into(), Step::Wait(s(3)), ",".into(), LAST.into(), "]".into()];
+    let ledger = Ledger::memory();
+    let early = vec!["[".into(), FAILED.into(), Step::Stall];
+    let (inner, service) = default_stack(&ledger, [gemini(early), gemini(whole)]);
+    let response =
+        service.oneshot(ask_gemini!("streamGenerateContent")).await.expect("the second's");
+    assert_eq!(Attempt::of(&response).expect("attempt").state(), AttemptState::Streaming);
+    let read = text(response.into_body()).await.expect("whole");
+    assert_eq!(read, format!("[{ELEMENT},{LAST}]"));
+    assert_eq!(verdicts(&ledger, "c"), ["provider_error", "ok"]);
+    assert_eq!(inner.calls(), 2);
+}
+
+/// Where a stream was asked for and a document came, the document's gate and clocks hold.
+#[tokio::test(start_paused = true)]
+async fn a_document_in_a_lists_place_is_seen_whole() {
+    let padded = format!("{}\"pad\":\"{}\",", "{", "x".repeat(300 << 10));
+    for (action, last, verdict) in [
+        ("streamGenerateContent", &ELEMENT[1..], "ok"),
+        ("streamGenerateContent", &FAILED[1..], "provider_error"),
+        ("generateContent", &ELEMENT[1..], "ok"),
+    ] {
+        let ledger = Ledger::memory();
+        let body = vec![padded.as_str().into(), Step::Wait(s(4)), last.into()];
+        let inner = Frames::new([gemini(body)]);
+        let clocks = Clocks::default().idle(s(5)).total(s(60)).progress(s(2)).first_content(s(3));
+        let layer = LedgerLayer::new(ledger.clone()).clocks(clocks);
+        let call = CallLayer::new().attempts(1);
+        let service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, inner);
+        let start = Instant::now();
+        if let Ok(response) = service.oneshot(ask_gemini!(action)).await {
+            assert!(start.elapsed() >= s(4), "{action} {last}: held until its end");
+            text(response.into_body()).await.expect("whole");
+        }
+        assert_eq!(verdicts(&ledger, "c"), [verdict], "{action} {last}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_content_is_seen_whole() {
     let ledger = Ledger::memory();

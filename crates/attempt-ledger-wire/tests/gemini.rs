@@ -128,7 +128,7 @@ mod content {
             r#"{"partialArgs":[1],"willContinue":true}"#,
             r#"{"name":"f","partialArgs":[2],"willContinue":true}"#,
             "{}",
-            r#"{"name":"f","args":{}}"#,
+            r#"{"name":"f","partialArgs":[3]}"#,
         ];
         let by_id = [
             r#"{"id":"a","name":"f","willContinue":true}"#,
@@ -138,7 +138,7 @@ mod content {
             r#"{"id":"b"}"#,
         ];
         for (calls_of, want) in
-            [(by_place, [("f", "[1][2]"), ("f", "{}")]), (by_id, [("f", "[2]"), ("f", "[1][3]")])]
+            [(by_place, [("f", "[1][2]"), ("f", "[3]")]), (by_id, [("f", "[2]"), ("f", "[1][3]")])]
         {
             let stream: Vec<_> = calls_of.iter().map(|call| piece(call)).collect();
             let mut stream: Vec<_> = stream.iter().map(|event| &**event).collect();

@@ -87,6 +87,10 @@ where
         }
         loop {
             ready!(self.poll_settle(cx));
+            let gate = match &self.live {
+                Some(live) if live.is_document_after_all() => self.config.gates.plain,
+                _ => gate,
+            };
             let holds = match (&self.live, &self.end) {
                 (Some(live), None) => match gate {
                     GateKind::Whole => true,

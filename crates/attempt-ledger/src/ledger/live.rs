@@ -82,6 +82,8 @@ pub(super) struct Live {
     progress_events: u64,
     bytes: u64,
     gate_overflow: bool,
+    /// By its head it was a stream.
+    taken_for_stream: bool,
     with_reader: bool,
     stalled: Option<(Staller, Duration)>,
     config: Arc<Config>,
@@ -127,6 +129,7 @@ impl Live {
             progress_events: 0,
             bytes: 0,
             gate_overflow: false,
+            taken_for_stream: false,
             with_reader: false,
             stalled: None,
             config,
@@ -154,6 +157,7 @@ impl Live {
         let tap = Tap::new(wire, status, headers, &options);
         let upstream_retries = hints::upstream_retries(headers);
         let request_id = hints::request_id(headers);
+        self.taken_for_stream = tap.is_stream();
         self.head = Some(Head { at, status, tap, upstream_retries, request_id });
     }
 
@@ -171,6 +175,11 @@ impl Live {
 
     pub(super) fn is_stream(&self) -> bool {
         self.head.as_ref().is_some_and(|h| h.tap.is_stream())
+    }
+
+    /// Whether what was taken for a stream by its head is a document after all.
+    pub(super) fn is_document_after_all(&self) -> bool {
+        self.taken_for_stream && !self.is_stream()
     }
 
     /// Bytes of the body arrived; tells the clocks what they hold.
@@ -195,9 +204,9 @@ impl Live {
         if facts.fault.is_some() || facts.uninspected.is_some() {
             timers.release_decoded();
         }
-        // A document shows its content at its end only.
+        // A document shows its content at its end only, and has no events.
         if !head.tap.is_stream() && !data.is_empty() {
-            timers.content_came();
+            timers.release_decoded();
         }
     }
 
