@@ -152,6 +152,7 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
     Some(match word {
         "rate_limit_exceeded"
         | "rate_limit_error"
+        | "rate_limit_reached_error"
         | "rate_limited"
         | "rate_limit"
         | "RateLimitReached"
@@ -161,6 +162,7 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
         | "RESOURCE_EXHAUSTED"
         | "throttling" => ErrorCause::Throttled,
         "overloaded_error"
+        | "engine_overloaded_error"
         | "overloaded"
         | "unavailable_error"
         | "service_unavailable"
@@ -169,12 +171,16 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
         | "flex_capacity_exceeded" => ErrorCause::Overloaded,
         "insufficient_quota"
         | "billing_error"
+        | "exceeded_current_quota_error"
+        | "insufficient_balance_error"
         | "billing_hard_limit_reached"
         | "insufficient_balance"
         | "insufficient_credits"
         | "payment_required" => ErrorCause::Billing,
         "invalid_api_key"
         | "authentication_error"
+        | "invalid_authentication_error"
+        | "permission_denied_error"
         | "permission_error"
         | "permission_denied"
         | "UNAUTHENTICATED"
@@ -185,6 +191,9 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
         | "context_length_exceeded"
         | "model_not_found"
         | "not_found_error"
+        | "conflict_error"
+        | "request_too_large"
+        | "resource_not_found_error"
         | "NotFoundError"
         | "BadRequestError"
         | "invalid_request_message_error"
@@ -196,6 +205,8 @@ fn cause_of_word(word: &str) -> Option<ErrorCause> {
         | "tool_use_failed" => ErrorCause::Request,
         "server_error"
         | "api_error"
+        | "new_api_error"
+        | "upstream_error"
         | "internal_error"
         | "internal_server_error"
         | "INTERNAL"
@@ -285,6 +296,33 @@ mod tests {
     fn a_quota_that_is_used_up_is_not_a_rate() {
         let quota = json!({"type": "insufficient_quota", "code": "insufficient_quota"});
         assert_eq!(read(&quota).1, Some(ErrorCause::Billing));
+    }
+
+    /// The words of Anthropic's API, and of servers that speak its protocol.
+    #[test]
+    fn each_type_of_the_messages_api_has_its_cause() {
+        for (word, cause) in [
+            ("invalid_request_error", ErrorCause::Request),
+            ("authentication_error", ErrorCause::Auth),
+            ("billing_error", ErrorCause::Billing),
+            ("permission_error", ErrorCause::Auth),
+            ("not_found_error", ErrorCause::Request),
+            ("conflict_error", ErrorCause::Request),
+            ("request_too_large", ErrorCause::Request),
+            ("rate_limit_error", ErrorCause::Throttled),
+            ("timeout_error", ErrorCause::Timeout),
+            ("api_error", ErrorCause::Server),
+            ("overloaded_error", ErrorCause::Overloaded),
+            ("engine_overloaded_error", ErrorCause::Overloaded),
+            ("exceeded_current_quota_error", ErrorCause::Billing),
+            ("sensitive_words_detected", ErrorCause::Policy),
+        ] {
+            let body = json!({"type": "error", "request_id": "req_429",
+                "error": {"type": word, "message": "m", "details": null}});
+            let error = from_body(&body).expect("an error").error;
+            assert_eq!(error.code.expect("a code").as_str(), word);
+            assert_eq!(error.cause, Some(cause), "{word}");
+        }
     }
 
     #[test]

@@ -165,6 +165,7 @@ impl Gather {
             self.calls.len() - 1
         });
         if let Some(call) = self.calls.get_mut(at) {
+            call.id = call.id.or(id);
             call.name.update(name.as_bytes());
             call.arguments.update(arguments.as_bytes());
         }

@@ -476,6 +476,11 @@ impl Held {
     fn take(&mut self, bytes: &[u8]) -> bool {
         let fits = self.bytes.len() + bytes.len() <= self.max;
         if fits {
+            let len = self.bytes.len();
+            if self.bytes.capacity() - len < bytes.len() {
+                // Twice as much, but never over the bound.
+                self.bytes.reserve_exact(bytes.len().max(len).min(self.max - len));
+            }
             self.bytes.extend_from_slice(bytes);
         }
         fits

@@ -13,7 +13,8 @@ use crate::{
 pub(crate) struct Spec {
     /// Its name, in rows and on the command line.
     pub(crate) name: &'static str,
-    /// Endings of the paths it is served under; `*` stands for any run without a slash.
+    /// Endings of the paths it is served under; `*` stands for any run without a slash. One behind
+    /// `!` is served otherwise, although it fits.
     pub(crate) paths: &'static [&'static str],
     /// Names of the fields that count the tokens of prompt and answer.
     pub(crate) usage: (&'static str, &'static str),
@@ -148,7 +149,8 @@ impl Wire {
         Label::new(self.as_str())
     }
 
-    /// Endings of the paths it is served under; `*` stands for any run without a slash.
+    /// Endings of the paths it is served under; `*` stands for any run without a slash. One behind
+    /// `!` is served otherwise, although it fits.
     pub const fn paths(self) -> &'static [&'static str] {
         self.spec().paths
     }
@@ -169,7 +171,11 @@ impl Wire {
     pub fn detect(path: &str) -> Wire {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         let path = path.strip_suffix('/').unwrap_or(path);
-        let served = |wire: &Wire| wire.paths().iter().any(|end| ends_with(path, end));
+        let served = |wire: &Wire| {
+            let fits = |end: &&str| ends_with(path, end.strip_prefix('!').unwrap_or(end));
+            let mut fitting = wire.paths().iter().filter(|end| fits(end)).peekable();
+            fitting.peek().is_some() && fitting.all(|end| !end.starts_with('!'))
+        };
         Wire::ALL.iter().copied().find(served).unwrap_or(Wire::Plain)
     }
 }
@@ -234,7 +240,11 @@ mod tests {
             ("/v1/responses/resp_1", Wire::OpenAiResponses),
             ("/v1/responses/resp_1/input_items", Wire::Plain),
             ("/v1/messages?beta=true", Wire::AnthropicMessages),
+            ("/anthropic/v1/messages/", Wire::AnthropicMessages),
+            ("/v1/messages/count_tokens", Wire::Plain),
+            ("/v1/messages/batches", Wire::Plain),
             ("/v1/threads/t/messages", Wire::Plain),
+            ("/v1/publishers/anthropic/models/count-tokens:rawPredict", Wire::Plain),
             ("/model/eu.anthropic.m-v1%3A0/invoke", Wire::AnthropicMessages),
             ("/model/meta.m/invoke-with-response-stream", Wire::BedrockInvoke),
             ("/model/anthropic.m/converse-stream", Wire::BedrockConverse),

@@ -4,6 +4,8 @@
 #![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
 mod pack;
+#[path = "support/streams.rs"]
+mod streams;
 mod support;
 
 use attempt_ledger_wire::{Tap, TapOptions, Wire, read_request};
@@ -13,10 +15,8 @@ use http::{
 };
 use pack::pack;
 use proptest::{prelude::*, sample::Index};
-use support::{
-    Response, read, response,
-    streams::{damage, damaged},
-};
+use streams::{damage, damaged};
+use support::{Response, read, response};
 
 /// Bytes that a tap may hold beyond its longest event or the bound of a document.
 const BESIDES: usize = 4096;
@@ -47,6 +47,16 @@ const PIECES: &[&str] = &[
     "{\"response\":\"x\",\"done\":true,\"done_reason\":\"stop\",\"eval_count\":3}",
     "{\"index\":0,\"content\":\"y\",\"stop\":true,\"stop_type\":\"eos\"}",
     "data: {\"index\":1,\"content\":\"y\",\"stop\":false}",
+    "event: message_start",
+    "data: {\"type\":\"message_start\",\"message\":{\"content\":[],\"usage\":{\"input_tokens\":3}}}",
+    "data: {\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"name\":\"f\",\"input\":{\"a\":1}}}",
+    "data: {\"index\":0,\"content_block\":{\"type\":\"server_tool_use\"}}",
+    "data: {\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}",
+    "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"naïve\"}}",
+    "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}",
+    "event: ping",
+    "event: message_stop",
+    "data: {}",
     "[",
     ": comment",
     "data:",

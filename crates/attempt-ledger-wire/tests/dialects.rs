@@ -464,6 +464,12 @@ mod calls {
                 r#"[{"index":0,"id":"b","function":{"name":"g","arguments":"{"}}]"#,
                 r#"[{"index":0,"id":"","function":{"name":null,"arguments":"}"}}]"#,
             ],
+            // The first piece has no id yet.
+            [
+                r#"[{"index":0,"function":{"name":"f"}}]"#,
+                r#"[{"index":0,"id":"a","function":{"arguments":"{\"x\":1}"}}]"#,
+                r#"[{"index":0,"id":"b","function":{"name":"g","arguments":"{}"}}]"#,
+            ],
             // None has a number.
             [
                 r#"[{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}]"#,

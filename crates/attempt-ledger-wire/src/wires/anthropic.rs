@@ -26,6 +26,8 @@ pub(crate) const MESSAGES: Spec = Spec {
     paths: &[
         "/v1/messages",
         "/publishers/anthropic/models/*:rawPredict",
+        // Vertex AI counts tokens under a model's name.
+        "!/publishers/anthropic/models/count-tokens:rawPredict",
         "/publishers/anthropic/models/*:streamRawPredict",
         "/model/*anthropic.*/invoke",
         "/model/*anthropic.*/invoke-with-response-stream",

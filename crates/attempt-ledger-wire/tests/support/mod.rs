@@ -2,8 +2,6 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
-pub(crate) mod streams;
-
 use attempt_ledger_core::{BodyEnd, Facts, TransportKind};
 use attempt_ledger_wire::{Evidence, Tap, TapOptions, Wire};
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};

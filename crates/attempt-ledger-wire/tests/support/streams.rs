@@ -1,11 +1,13 @@
 //! The recorded responses of every wire, and damage that can be done to them.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::expect_used, reason = "a test may panic, its helpers too")]
 
 use std::{path::Path, sync::LazyLock};
 
 use attempt_ledger_wire::Wire;
 use proptest::{prelude::*, sample::Index};
 
-use super::{Response, parse};
+use crate::support::{Response, parse};
 
 /// A recorded response, and the wire it was recorded on.
 #[derive(Debug)]

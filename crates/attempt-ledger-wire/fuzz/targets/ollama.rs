@@ -1,0 +1,3 @@
+#![cfg_attr(fuzzing, no_main)]
+
+attempt_ledger_wire_fuzz::target!(|input| attempt_ledger_wire_fuzz::response("ollama", input));
