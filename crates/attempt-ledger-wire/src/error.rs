@@ -6,6 +6,8 @@ use crate::{
     gather::Gather,
 };
 
+pub(crate) mod aws;
+
 /// An error object of an OpenAI-shaped server, in any of its dialects.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedError {
@@ -30,6 +32,7 @@ pub(crate) fn event(event: &Event<'_>, gather: &mut Gather) {
         Err(_) => return,
     };
     let reported = match (event.kind, value.get("error")) {
+        (Kind::Exception, _) => aws::of_exception(event.name, &value),
         (Kind::NamedError, Some(error)) if !error.is_null() => from_value(error),
         _ => from_value(&value),
     };
@@ -92,10 +95,11 @@ fn from_object(object: &Map<String, Value>) -> ReportedError {
     let inner = object.get("innererror").and_then(|inner| inner.get("code"));
     // In order of how much they say: a word before a number.
     let stated = ["code", "type", "error_type", "status"].map(|name| object.get(name));
-    let words: Vec<&str> = stated
+    let stated = stated.into_iter().chain([inner]);
+    let named = object.get("__type").and_then(Value::as_str).map(aws::bare);
+    let words: Vec<&str> = named
         .into_iter()
-        .chain([inner])
-        .filter_map(|value| value.and_then(Value::as_str))
+        .chain(stated.filter_map(|value| value.and_then(Value::as_str)))
         .filter(|word| !word.is_empty() && *word != "error")
         .collect();
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
@@ -124,6 +128,8 @@ fn from_object(object: &Map<String, Value>) -> ReportedError {
         details()
             .find_map(error_info)
             .or_else(|| words.iter().find_map(|word| cause_of_word(word)))
+            .or_else(|| words.iter().find_map(|word| aws::cause_of_exception(word)))
+            .or_else(|| named.and_then(aws::cause))
             .or_else(|| number.and_then(cause_of_number))
     };
     let retry_after_ms = details().find_map(retry_info);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     Wire,
     encoding::{Coding, Failed, Inflate},
-    error,
+    error::{self, ReportedError},
     event::{Event, Sink},
     framing::{Framing, frames::Frames, lines::Lines, list::List, sse::Sse},
     gather::Gather,
@@ -94,6 +94,8 @@ pub struct Tap {
     inflate: Option<Inflate>,
     mode: Mode,
     state: State,
+    /// The error that the head names, which counts if the body names none.
+    named: Option<ReportedError>,
     finished: bool,
 }
 
@@ -130,6 +132,11 @@ impl Tap {
     /// A tap for a response on `wire` with this head.
     pub fn new(wire: Wire, status: u16, headers: &HeaderMap, options: &TapOptions) -> Tap {
         let media = Media::of(headers);
+        // Frames are AWS's: what they hold says whose they are.
+        let wire = match (wire, media) {
+            (Wire::Plain, Media::Frames) => Wire::BedrockConverse,
+            _ => wire,
+        };
         let is_plain = wire == Wire::Plain;
         let is_stream = match media {
             Media::EventStream => true,
@@ -187,7 +194,8 @@ impl Tap {
         let gather =
             Gather::new(facts, options.keep_content, options.max_body, options.accept_done);
         let state = State { reader, gather, stream_asked: options.stream_asked };
-        Tap { wire, is_stream, inflate, mode, state, finished: false }
+        let named = (status >= 400).then(|| error::aws::from_headers(headers)).flatten();
+        Tap { wire, is_stream, inflate, mode, state, named, finished: false }
     }
 
     /// The wire it reads.
@@ -325,6 +333,9 @@ impl Tap {
                 let body = std::mem::take(&mut held.bytes);
                 error_body(&body, gather);
             }
+        }
+        if let Some(named) = self.named.take() {
+            self.state.gather.error(named);
         }
     }
 }
