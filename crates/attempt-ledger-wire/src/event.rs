@@ -12,6 +12,13 @@ pub(crate) struct Event<'a> {
     pub(crate) complete: bool,
 }
 
+impl Event<'_> {
+    /// Whether it is the mark that ends a stream on OpenAI's wires, and on others at some servers.
+    pub(crate) fn is_done(&self) -> bool {
+        self.data.trim_ascii() == b"[DONE]"
+    }
+}
+
 /// What the framing says of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -212,6 +212,12 @@ impl Gather {
         self.usage.output = output.or(self.usage.output);
     }
 
+    /// What another party counted: it stands where the wire itself gave nothing.
+    pub(crate) fn usage_beside(&mut self, input: Option<u64>, output: Option<u64>) {
+        self.usage.input = self.usage.input.or(input);
+        self.usage.output = self.usage.output.or(output);
+    }
+
     /// A choice of this index came. An index beyond what any API offers is not counted.
     pub(crate) fn choice(&mut self, index: u64) {
         if let Some(bit) = u32::try_from(index).ok().and_then(|index| 1u128.checked_shl(index)) {

@@ -132,6 +132,42 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Maybe<T> {
     }
 }
 
+/// Content of a message: a string, a list of parts, or one part without its list.
+pub(crate) enum Body<'a, P> {
+    Text(Text<'a>),
+    Parts(Vec<P>),
+}
+
+impl<'de: 'a, 'a, P: Deserialize<'de>> Deserialize<'de> for Body<'a, P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of<P>(PhantomData<P>);
+        impl<'de, P: Deserialize<'de>> Visitor<'de> for Of<P> {
+            type Value = Body<'de, P>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of parts")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Body::Text(Text(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Body::Text(Text(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = list.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Body::Parts(parts))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let part = P::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Body::Parts(vec![part]))
+            }
+        }
+        deserializer.deserialize_any(Of(PhantomData))
+    }
+}
+
 /// The number of a choice, block or call; one that is no whole number is beyond all that are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Index(pub(crate) u64);
@@ -165,6 +201,21 @@ impl<'de> Deserialize<'de> for Index {
 pub(crate) fn count(value: &Value) -> Option<u64> {
     let float = |n: f64| (n >= 0.0 && n.fract() == 0.0 && n < 2f64.powi(53)).then_some(n as u64);
     value.as_u64().or_else(|| value.as_f64().and_then(float))
+}
+
+/// A string's text, or other JSON as it stands: a tool's arguments are a string of JSON as a rule,
+/// and at some servers the JSON itself.
+pub(crate) fn string_or_json(raw: Option<&RawValue>) -> Cow<'_, str> {
+    let json = raw.map_or("\"\"", RawValue::get);
+    match json.starts_with('"').then(|| serde_json::from_str(json)) {
+        Some(Ok(Text(text))) => text,
+        _ => Cow::Borrowed(json),
+    }
+}
+
+/// JSON that was skipped and is of use now.
+pub(crate) fn value(raw: &RawValue) -> Value {
+    serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
 /// Parses JSON, taking half a surrogate pair for a replacement character. `mended` holds the copy

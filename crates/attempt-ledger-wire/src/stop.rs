@@ -8,8 +8,9 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
     Some(match word {
         "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "STOP" | "COMPLETE"
         | "STOP_SEQUENCE" | "completed" | "tool_calls" | "function_call" | "tool_use"
-        | "TOOL_CALL" | "pause_turn" | "compaction" | "load" | "unload" | "word"
-        | "stopped_eos" | "stopped_word" | "NO_IMAGE" => Stop::Plain,
+        | "TOOL_CALL" | "FINISH" | "FINISHED" | "STOP_CRITERIA_MET" | "endoftext"
+        | "pause_turn" | "compaction" | "load" | "unload" | "word" | "stopped_eos"
+        | "stopped_word" | "NO_IMAGE" => Stop::Plain,
         "length"
         | "max_tokens"
         | "MAX_TOKENS"
@@ -19,6 +20,8 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
         | "max_output_tokens"
         | "model_context_window_exceeded"
         | "CONTINUATION"
+        | "LENGTH"
+        | "ERROR_LIMIT"
         | "max_messages" => Stop::Cap,
         "content_filter"
         | "sensitive"
@@ -38,6 +41,7 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
         | "PUP_LIMITED_DISABLED"
         | "guardrail_intervened"
         | "content_filtered"
+        | "CONTENT_FILTERED"
         | "ERROR_TOXIC" => Stop::Policy,
         "error"
         | "abort"
@@ -53,6 +57,7 @@ pub(crate) fn meaning(word: &str) -> Option<Stop> {
         | "OTHER"
         | "IMAGE_OTHER"
         | "FINISH_REASON_UNSPECIFIED"
+        | "USER_CANCEL"
         | "malformed_model_output"
         | "malformed_tool_use"
         | "failed"

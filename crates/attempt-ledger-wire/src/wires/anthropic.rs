@@ -38,9 +38,6 @@ pub(crate) const MESSAGES: Spec = Spec {
     request: request::read,
 };
 
-/// What relays that speak OpenAI's protocol too put behind a stream.
-const DONE: &[u8] = b"[DONE]";
-
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     blocks: Blocks,
@@ -56,7 +53,7 @@ impl wire::Reader for Reader {
             }
             return true;
         }
-        if event.data.trim_ascii() == DONE {
+        if event.is_done() {
             gather.done();
             return false;
         }

@@ -34,9 +34,6 @@ pub(crate) const GEMINI: Spec = Spec {
     request: request::read,
 };
 
-/// What relays put behind a stream, as their other wires have it.
-const DONE: &[u8] = b"[DONE]";
-
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     /// Tool calls so far.
@@ -56,7 +53,7 @@ struct OpenCall {
 
 impl wire::Reader for Reader {
     fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool {
-        if event.kind == Kind::Data && event.data.trim_ascii() == DONE {
+        if event.kind == Kind::Data && event.is_done() {
             gather.done();
             return false;
         }

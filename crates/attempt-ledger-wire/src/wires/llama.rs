@@ -16,7 +16,6 @@ use crate::{
     json::{self, Obj, Text, Word},
     request::{Asked, RequestFacts, bounded, text_chars},
     wire::{self, Spec},
-    wires::openai::DONE,
 };
 
 pub(crate) const COMPLETION: Spec = Spec {
@@ -35,7 +34,7 @@ impl wire::Reader for Reader {
     fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool {
         if event.kind == Kind::Data {
             // Some versions end this form too with it.
-            if event.data.trim_ascii() == DONE {
+            if event.is_done() {
                 gather.done();
                 return false;
             }

@@ -16,7 +16,7 @@ use crate::{
     request::{Asked, RequestFacts, bounded, text_chars},
     wire::{self, Spec},
     wires::openai::{
-        DONE, Function,
+        Function,
         request::{Messages, Tools},
     },
 };
@@ -44,7 +44,7 @@ impl wire::Reader for Reader {
             return true;
         }
         // No server says so, but gateways that make server-sent events of the lines do.
-        if event.data.trim_ascii() == DONE {
+        if event.is_done() {
             gather.done();
             return false;
         }

@@ -38,9 +38,6 @@ pub(crate) const CHAT: Spec = Spec {
 pub(crate) const COMPLETIONS: Spec =
     Spec { name: "openai-completions", paths: &["/completions"], ..CHAT };
 
-/// What ends a stream.
-pub(crate) const DONE: &[u8] = b"[DONE]";
-
 /// Reads both wires: they differ in where the text of a choice lies.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
@@ -60,7 +57,7 @@ impl wire::Reader for Reader {
                 gather.progress += 1;
                 return true;
             }
-            if event.data.trim_ascii() == DONE {
+            if event.is_done() {
                 gather.done();
                 return false;
             }

@@ -41,9 +41,6 @@ pub(crate) const RESPONSES: Spec = Spec {
     request: request::read,
 };
 
-/// What vLLM and relays send behind the last event.
-const DONE: &[u8] = b"[DONE]";
-
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     once: Once,
@@ -51,7 +48,7 @@ pub(crate) struct Reader {
 
 impl wire::Reader for Reader {
     fn event(&mut self, event: &Event<'_>, gather: &mut Gather) -> bool {
-        if event.data.trim_ascii() == DONE {
+        if event.is_done() {
             gather.done();
         } else if gather.is_open() {
             match event.kind {
