@@ -206,11 +206,7 @@ pub(crate) fn count(value: &Value) -> Option<u64> {
 /// A string's text, or other JSON as it stands: a tool's arguments are a string of JSON as a rule,
 /// and at some servers the JSON itself.
 pub(crate) fn string_or_json(raw: Option<&RawValue>) -> Cow<'_, str> {
-    let json = raw.map_or("\"\"", RawValue::get);
-    match json.starts_with('"').then(|| serde_json::from_str(json)) {
-        Some(Ok(Text(text))) => text,
-        _ => Cow::Borrowed(json),
-    }
+    raw.map_or(Cow::Borrowed(""), |raw| string(raw).unwrap_or(Cow::Borrowed(raw.get())))
 }
 
 /// JSON that was skipped and is of use now.

@@ -617,10 +617,8 @@ impl Function<'_> {
         self.name.as_ref().and_then(|Word(name)| name.as_deref()).unwrap_or_default()
     }
 
-    /// A string of JSON as a rule; some servers send the JSON itself.
     fn arguments(&self) -> Cow<'_, str> {
-        let Some(raw) = self.arguments.or(self.input) else { return Cow::Borrowed("") };
-        json::string(raw).unwrap_or(Cow::Borrowed(raw.get()))
+        json::string_or_json(self.arguments.or(self.input))
     }
 
     /// Some servers send an empty one with each message.
