@@ -14,6 +14,7 @@ use http::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 
+#[path = "../../tests/support/frames.rs"]
 mod frames;
 
 /// A target: under `cargo fuzz` one that it feeds, else a program over files and folders.
@@ -53,6 +54,9 @@ pub const CHOICE: usize = 5;
 
 /// Bytes that may be held beyond the longest event or a document's bound.
 const BESIDES: usize = 4096;
+
+/// Bytes of memory that the decoders of encodings hold, at most.
+const DECODERS: usize = 40 << 20;
 
 /// Bytes of an error's body that are held, at most.
 const MAX_ERROR_BODY: usize = 256 * 1024;
@@ -176,7 +180,9 @@ impl Given {
     }
 
     fn read(&self, mut size: impl FnMut(usize) -> usize) -> (Facts, Evidence) {
-        let bound = self.options.max_event.max(MAX_ERROR_BODY);
+        let decoders = if self.headers.contains_key(CONTENT_ENCODING) { DECODERS } else { 0 };
+        // Beside a frame the event that it wraps.
+        let bound = 2 * self.options.max_event.max(MAX_ERROR_BODY) + decoders;
         let mut tap = Tap::new(self.wire, self.status, &self.headers, &self.options);
         let (mut progress, mut chars) = (0, 0);
         let mut rest = &self.body[..];
