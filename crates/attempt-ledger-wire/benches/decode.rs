@@ -1,7 +1,8 @@
 //! A chat stream to verdict, content hash and usage, beside what others would do for the same.
 //!
 //! Criterion measures the tap alone. The table behind it alternates all peers within one run and
-//! gives MB/s and the ratios of medians, which is what can be compared between machines.
+//! gives MB/s, time an event and the ratios of medians, which is what can be compared between
+//! machines.
 //! `DECODE_ROUNDS` sets the rounds of the table (default 25).
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used, reason = "a bench may panic")]
 #![allow(clippy::disallowed_methods, reason = "the work is measured in real time")]
@@ -105,6 +106,25 @@ fn sse_stream_and_value(chunks: &[Bytes]) -> Found {
         }
         stopped |= value["choices"][0]["finish_reason"].is_string();
         tokens = value["usage"]["completion_tokens"].as_u64().unwrap_or(tokens);
+    }
+    black_box(hash.finalize());
+    (chars, tokens, stopped)
+}
+
+fn sse_stream_and_typed(chunks: &[Bytes]) -> Found {
+    let mut events = SseStream::from_bytes_stream(bytes(chunks));
+    let (mut hash, mut chars, mut tokens, mut stopped) = (Sha256::new(), 0, 0, false);
+    while let Some(event) = events.next().now_or_never().expect("ready") {
+        let data = event.expect("an event").data.unwrap_or_default();
+        let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&data) else { continue };
+        if let Some(choice) = chunk.choices.first() {
+            if let Some(text) = &choice.delta.content {
+                hash.update(text.as_bytes());
+                chars += text.chars().count() as u64;
+            }
+            stopped |= choice.finish_reason.is_some();
+        }
+        tokens = chunk.usage.map_or(tokens, |usage| usage.completion_tokens);
     }
     black_box(hash.finalize());
     (chars, tokens, stopped)
@@ -226,8 +246,9 @@ fn main() {
             type Peer<'a> = (&'a str, Box<dyn Fn() + 'a>);
             let want = sse_stream_and_value(&chunks);
             assert_eq!(tap(&chunks, &headers, &options), want);
+            assert_eq!(sse_stream_and_typed(&chunks), want);
             assert_eq!(split_and_partial(&chunks, |l| sonic_rs::from_slice(l).ok()), want);
-            let peers: [Peer<'_>; 6] = [
+            let peers: [Peer<'_>; 7] = [
                 (
                     "tap",
                     Box::new(|| {
@@ -238,6 +259,12 @@ fn main() {
                     "sse-stream + Value",
                     Box::new(|| {
                         black_box(sse_stream_and_value(&chunks));
+                    }),
+                ),
+                (
+                    "sse-stream + typed serde_json",
+                    Box::new(|| {
+                        black_box(sse_stream_and_typed(&chunks));
                     }),
                 ),
                 (
@@ -282,8 +309,9 @@ fn main() {
             println!("\n{shape_name}, chunks of {size_name}:");
             for ((name, _), seconds) in peers.iter().zip(&medians) {
                 println!(
-                    "  {name:28} {:8.0} MB/s   tap is {:5.2} x",
+                    "  {name:30} {:8.0} MB/s {:8.0} ns/event   tap is {:5.2} x",
                     total as f64 / seconds / 1e6,
+                    seconds * 1e9 / EVENTS as f64,
                     seconds / medians[0],
                 );
             }

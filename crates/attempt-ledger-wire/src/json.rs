@@ -2,7 +2,10 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{
+        self, IgnoredAny, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
 };
 use serde_json::{Value, value::RawValue};
 
@@ -135,7 +138,51 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Maybe<T> {
 /// Content of a message: a string, a list of parts, or one part without its list.
 pub(crate) enum Body<'a, P> {
     Text(Text<'a>),
-    Parts(Vec<P>),
+    Parts(Few<P>),
+}
+
+/// A list that seldom holds more than one: the first of it needs no allocation.
+pub(crate) struct Few<T> {
+    first: Option<T>,
+    more: Vec<T>,
+}
+
+impl<T> Few<T> {
+    fn one(first: T) -> Self {
+        Few { first: Some(first), more: Vec::new() }
+    }
+
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.more)
+    }
+
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = T> {
+        self.first.into_iter().chain(self.more)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Of<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Of<T> {
+            type Value = Few<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut few = Few { first: list.next_element()?, more: Vec::new() };
+                while let Some(item) = list.next_element()? {
+                    few.more.push(item);
+                }
+                Ok(few)
+            }
+        }
+        deserializer.deserialize_seq(Of(PhantomData))
+    }
 }
 
 impl<'de: 'a, 'a, P: Deserialize<'de>> Deserialize<'de> for Body<'a, P> {
@@ -152,16 +199,12 @@ impl<'de: 'a, 'a, P: Deserialize<'de>> Deserialize<'de> for Body<'a, P> {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 Ok(Body::Text(Text(Cow::Owned(text.to_owned()))))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = list.next_element()? {
-                    parts.push(part);
-                }
-                Ok(Body::Parts(parts))
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                Few::deserialize(SeqAccessDeserializer::new(list)).map(Body::Parts)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 let part = P::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Body::Parts(vec![part]))
+                Ok(Body::Parts(Few::one(part)))
             }
         }
         deserializer.deserialize_any(Of(PhantomData))

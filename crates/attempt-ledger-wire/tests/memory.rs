@@ -7,9 +7,12 @@ mod support;
 use std::alloc::System;
 
 use attempt_ledger_wire::{Tap, TapOptions, Wire};
-use http::{HeaderValue, header::CONTENT_TYPE};
+use http::{
+    HeaderValue,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use streams::RECORDED;
+use streams::{RECORDED, Recorded};
 use support::{Random, seed};
 
 #[global_allocator]
@@ -18,8 +21,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Bytes of an event, and of a document.
 const MAX: usize = 64 * 1024;
 
-/// Bytes beyond that: what a decoder remembers of an answer, its calls above all, and the window
-/// of an encoding.
+/// Bytes beyond that: what a reader remembers of an answer, its calls above all.
 const BESIDES: usize = 512 * 1024;
 
 const MEDIA: [&str; 5] = [
@@ -35,7 +37,9 @@ const MEDIA: [&str; 5] = [
 fn no_stream_makes_a_tap_hold_more_than_its_bounds() {
     let seed = seed();
     let mut random = Random(seed);
-    for recorded in RECORDED.iter() {
+    // What decoders of encodings hold beside it has a suite of its own.
+    let plain = |recorded: &&Recorded| !recorded.response.headers.contains_key(CONTENT_ENCODING);
+    for recorded in RECORDED.iter().filter(plain) {
         for (keep_content, endless) in [(false, false), (false, true), (true, false)] {
             // Over and over, as it is or without what ends a line.
             let mut round = recorded.response.body.clone();

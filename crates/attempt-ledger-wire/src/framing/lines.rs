@@ -39,8 +39,12 @@ impl Lines {
             if self.tail.is_empty() && line.len() <= self.max {
                 self.hand_on(line, true, sink);
             } else if self.keep(line, sink) {
-                let line = std::mem::take(&mut self.tail);
+                let mut line = std::mem::take(&mut self.tail);
                 self.hand_on(&line, true, sink);
+                if !self.closed {
+                    line.clear();
+                    self.tail = line;
+                }
             }
         }
         if !self.closed {

@@ -178,8 +178,10 @@ impl Sse {
                 from
             }
             Field::Name(from) => {
-                let line = self.buf.split_off(start);
-                self.set_name(line.get(bom + from..).unwrap_or_default());
+                let buf = std::mem::take(&mut self.buf);
+                self.set_name(buf.get(start + bom + from..).unwrap_or_default());
+                self.buf = buf;
+                self.buf.truncate(start);
                 return;
             }
             Field::Ignored => {

@@ -198,7 +198,7 @@ impl Message<'_> {
         match &self.content {
             Some(Body::Text(Text(text))) => gather.text(text),
             Some(Body::Parts(parts)) => {
-                for Obj(part) in parts {
+                for Obj(part) in parts.iter() {
                     part.merge(gather);
                 }
             }

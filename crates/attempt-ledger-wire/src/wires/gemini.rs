@@ -19,7 +19,7 @@ use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
     gather::{CallKey, Gather, id_hash},
-    json::{self, Index, Obj, Text, Word},
+    json::{self, Few, Index, Obj, Text, Word},
     wire::{self, Spec},
 };
 
@@ -91,20 +91,25 @@ impl Reader {
     fn data(&mut self, event: &Event<'_>, gather: &mut Gather) {
         let mut mended = None;
         // A relay that turns the list into events may leave an error in its list.
-        let chunks = match event.data.trim_ascii_start().first() {
-            Some(b'[') => json::parse::<Vec<Obj<Chunk<'_>>>>(event.data, &mut mended),
-            _ => json::parse(event.data, &mut mended).map(|chunk| vec![chunk]),
-        };
-        match chunks {
-            Ok(chunks) if !chunks.is_empty() => {
-                let mut is_error = false;
-                for Obj(chunk) in chunks {
-                    is_error |= self.chunk(chunk.unwrapped(), gather);
-                }
-                gather.progress += u64::from(!is_error);
+        let read = match event.data.trim_ascii_start().first() {
+            Some(b'[') => {
+                let chunks = json::parse::<Vec<Obj<Chunk<'_>>>>(event.data, &mut mended);
+                chunks.ok().filter(|chunks| !chunks.is_empty()).map(|chunks| {
+                    let chunks = chunks.into_iter();
+                    chunks.fold(false, |is_error, Obj(chunk)| {
+                        self.chunk(chunk.unwrapped(), gather) || is_error
+                    })
+                })
             }
-            Err(_) if !event.complete => {}
-            _ => gather.malformed(),
+            _ => {
+                let chunk = json::parse::<Obj<Chunk<'_>>>(event.data, &mut mended);
+                chunk.ok().map(|Obj(chunk)| self.chunk(chunk.unwrapped(), gather))
+            }
+        };
+        match read {
+            Some(is_error) => gather.progress += u64::from(!is_error),
+            None if event.complete => gather.malformed(),
+            None => {}
         }
     }
 
@@ -137,7 +142,7 @@ impl Reader {
         }
         if let Some(candidate) = candidates.first {
             let parts = candidate.content.and_then(|Obj(content)| content.parts);
-            for Obj(part) in parts.into_iter().flatten().flatten() {
+            for Obj(part) in parts.into_iter().flat_map(Few::into_iter).flatten() {
                 self.part(part, gather);
             }
             if let Some(reason) = candidate.finish_reason.filter(|_| !self.blocked) {
@@ -316,7 +321,7 @@ struct Candidate<'a> {
 #[derive(Deserialize)]
 struct Content<'a> {
     #[serde(borrow, default)]
-    parts: Option<Vec<Option<Obj<Part<'a>>>>>,
+    parts: Option<Few<Option<Obj<Part<'a>>>>>,
 }
 
 #[derive(Deserialize)]
