@@ -30,6 +30,7 @@ mod fold;
 mod id;
 mod json;
 mod limits;
+mod rate_limit;
 mod slot;
 mod table;
 mod time;
@@ -60,6 +61,7 @@ pub use fold::{
 pub use id::{AttemptId, CallId, CaseId, IdError, RunId, SessionId};
 pub use json::{JsonError, canonical_json};
 pub use limits::Limits;
+pub use rate_limit::{Quota, RateLimit};
 pub use slot::{Cause, Ordinal, Role, Slot};
 pub use table::{
     About, Action, HINT_CAP, HintIs, LONG_BASE, LONG_CAP, Outcome, Pause, RULES, Rule, SHORT_BASE,

@@ -114,6 +114,8 @@ pub struct Rule {
     pub writes: Option<bool>,
     /// What the server asked for.
     pub hint: HintIs,
+    /// What an error status said of another try (`x-should-retry`); `None` for anything.
+    pub should_retry: Option<bool>,
     /// What is done.
     pub then: Then,
 }
@@ -173,18 +175,31 @@ const ROW: Rule = Rule {
     remote: None,
     writes: None,
     hint: HintIs::Any,
+    should_retry: None,
     then: Then::HandUp,
+};
+
+/// An error status that the table hands up, but whose server asks for another try. What the effect
+/// forbids stays forbidden: nobody but the caller knows what its request would do twice.
+const ASKED: Rule = Rule {
+    about: About::Verdicts(&[Verdict::Rejected]),
+    remote: Some(Remote::Answered),
+    writes: Some(false),
+    should_retry: Some(true),
+    ..ROW
 };
 
 /// The decision table; the first row that applies decides, and the last one always applies.
 ///
 /// With the effect `writes` an attempt is repeated only when it did not reach the remote side, or
-/// when the status said `throttled`. What the model answered is repeated only where a user adds
+/// when the status said `throttled`. `x-should-retry: false` beside an error status ends the call with
+/// it; `true` gives a `rejected` request another try where its effect allows. What the model answered is repeated only where a user adds
 /// that, which is no row of this table.
 ///
 #[doc = include_str!("../docs/decision-table.md")]
 pub const RULES: &[Rule] = &[
     Rule { name: "budget_gone", about: About::BudgetGone, ..ROW },
+    Rule { name: "told_not_to", should_retry: Some(false), ..ROW },
     Rule {
         name: "throttled_hint_too_long",
         about: About::ThrottledByStatus,
@@ -236,6 +251,9 @@ pub const RULES: &[Rule] = &[
         then: Then::Short,
         ..ROW
     },
+    Rule { name: "asked_to_hint_too_long", hint: HintIs::Above, ..ASKED },
+    Rule { name: "asked_to_hint", hint: HintIs::Within, then: Then::Hint, ..ASKED },
+    Rule { name: "asked_to", then: Then::Short, ..ASKED },
     ROW,
 ];
 
@@ -290,6 +308,11 @@ impl Outcome<'_> {
         self.retry_after_ms.map(Duration::from_millis)
     }
 
+    /// What an error status said of another try; of a 2xx, whose body decides, nothing is taken.
+    fn should_retry(&self) -> Option<bool> {
+        self.detail.should_retry.filter(|_| self.by_status)
+    }
+
     fn throttled_in_band(&self) -> bool {
         match self.verdict {
             Verdict::Throttled => !self.by_status,
@@ -318,6 +341,7 @@ impl Rule {
         };
         about
             && hint
+            && self.should_retry.is_none_or(|said| outcome.should_retry() == Some(said))
             && self.remote.is_none_or(|remote| remote == outcome.remote)
             && self.writes.is_none_or(|writes| writes == outcome.effect.is_writes())
     }
@@ -338,11 +362,7 @@ pub fn render_table() -> String {
                 Some(false) => "read_only, idempotent",
             }
             .to_owned(),
-            match rule.hint {
-                HintIs::Any => "any".to_owned(),
-                HintIs::Within => format!("at most {} s", HINT_CAP.as_secs()),
-                HintIs::Above => format!("more than {} s", HINT_CAP.as_secs()),
-            },
+            rule.asks(),
             rule.then.words(),
         ]);
     }
@@ -370,6 +390,23 @@ pub fn render_table() -> String {
         "\nThe first row that applies decides; k is 0 before the first retry; \"up to\" is uniformly random from 0.\n"
     );
     out
+}
+
+impl Rule {
+    fn asks(&self) -> String {
+        let wait = match self.hint {
+            HintIs::Any => None,
+            HintIs::Within => Some(format!("at most {} s", HINT_CAP.as_secs())),
+            HintIs::Above => Some(format!("more than {} s", HINT_CAP.as_secs())),
+        };
+        let again = self.should_retry.map(|again| if again { "a retry" } else { "no retry" });
+        match (again, wait) {
+            (None, None) => "any".to_owned(),
+            (Some(again), None) => again.to_owned(),
+            (None, Some(wait)) => wait,
+            (Some(again), Some(wait)) => format!("{again}, {wait}"),
+        }
+    }
 }
 
 impl About {
@@ -427,8 +464,13 @@ mod tests {
     #[test]
     fn the_whole_table() {
         let effects = [Effect::ReadOnly, Effect::Writes, Effect::idempotent("k")];
-        let causes: Vec<Detail> = std::iter::once(Detail::default())
-            .chain(ErrorCause::ALL.iter().map(|&c| caused(c)))
+        let causes =
+            std::iter::once(Detail::default()).chain(ErrorCause::ALL.iter().map(|&c| caused(c)));
+        let causes: Vec<Detail> = causes
+            .flat_map(|detail| {
+                [None, Some(true), Some(false)]
+                    .map(|should_retry| Detail { should_retry, ..detail.clone() })
+            })
             .collect();
         for &verdict in Verdict::ALL {
             for &remote in Remote::ALL {
@@ -464,7 +506,15 @@ mod tests {
         if o.effect.is_writes() && retried {
             assert!(o.remote == Remote::NotReached || head_throttle, "a write repeated: {o:?}");
         }
-        if o.budget_left == Some(Duration::ZERO) || !o.verdict.is_fault() {
+        let said = o.detail.should_retry.filter(|_| o.by_status);
+        let asked = said == Some(true)
+            && o.verdict == Verdict::Rejected
+            && o.remote == Remote::Answered
+            && !o.effect.is_writes();
+        if o.budget_left == Some(Duration::ZERO)
+            || said == Some(false)
+            || !(o.verdict.is_fault() || asked)
+        {
             assert!(!retried, "{o:?}");
             return;
         }
@@ -474,7 +524,13 @@ mod tests {
                     || o.verdict == Verdict::ProviderError
                         && [Some(ErrorCause::Throttled), Some(ErrorCause::Overloaded)]
                             .contains(&o.detail.cause));
-        let want = if throttle {
+        let want = if asked {
+            match o.retry_after_ms {
+                Some(ms) if ms > 60_000 => None,
+                Some(ms) => Some(Pause::Hint(Duration::from_millis(ms))),
+                None => Some(Pause::Short { max: Duration::from_millis(500) }),
+            }
+        } else if throttle {
             match o.retry_after_ms {
                 Some(ms) if ms > 60_000 => None,
                 Some(ms) => Some(Pause::Hint(Duration::from_millis(ms))),

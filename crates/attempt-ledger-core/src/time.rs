@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -42,9 +42,16 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        let moment: jiff::Timestamp =
-            text.parse().map_err(|_| de::Error::custom("time is not RFC 3339 in UTC"))?;
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = &'static str;
+
+    /// Reads RFC 3339, with any number of decimals and any offset.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let moment: jiff::Timestamp = text.parse().map_err(|_| "time is not RFC 3339")?;
         Ok(Timestamp(moment.as_microsecond()))
     }
 }

@@ -2,7 +2,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Label;
+use crate::{Label, RateLimit};
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -346,6 +346,12 @@ pub struct Detail {
     /// How many choices the answer held, when more than one; the first decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<u32>,
+    /// What the server says of another try of the same request (`x-should-retry`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub should_retry: Option<bool>,
+    /// What the headers say of the server's limits on rate; evidence, and in no decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<Box<RateLimit>>,
     /// The check that made it `off_target`, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<Label>,

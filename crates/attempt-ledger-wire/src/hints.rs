@@ -3,8 +3,13 @@
 use attempt_ledger_core::Label;
 use http::{HeaderMap, HeaderName, header};
 
+mod rate;
+
+pub use rate::rate_limit;
+
 // Names that are made once: a look-up by text reads and folds the name each time.
 static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 static REQUEST_IDS: [HeaderName; 9] = [
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("request-id"),
@@ -38,6 +43,17 @@ pub fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
     let now = httpdate::parse_http_date(text(&header::DATE)?).ok()?;
     let wait = until.duration_since(now).unwrap_or_default();
     u64::try_from(wait.as_millis()).ok()
+}
+
+/// What the server says of another try (`x-should-retry: true` or `false`), as providers' own
+/// clients obey it.
+pub fn should_retry(headers: &HeaderMap) -> Option<bool> {
+    let word = headers.get(&SHOULD_RETRY)?.to_str().ok()?.trim();
+    match word {
+        _ if word.eq_ignore_ascii_case("true") => Some(true),
+        _ if word.eq_ignore_ascii_case("false") => Some(false),
+        _ => None,
+    }
 }
 
 /// The id that the server gave the request, under the names that providers use.
@@ -135,6 +151,20 @@ mod tests {
         odd.insert("x-request-id", HeaderValue::from_static("a b"));
         assert!(request_id(&odd).expect("an id").as_str().starts_with("other:"));
         assert_eq!(request_id(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn only_true_and_false_say_something_of_another_try() {
+        for (word, want) in [
+            ("true", Some(true)),
+            (" False ", Some(false)),
+            ("1", None),
+            ("", None),
+            ("truely", None),
+        ] {
+            assert_eq!(should_retry(&headers(&[("x-should-retry", word)])), want, "{word}");
+        }
+        assert_eq!(should_retry(&HeaderMap::new()), None);
     }
 
     #[test]

@@ -104,7 +104,10 @@ impl LedgerRetry {
         let pause = match decide_retry(&outcome, retry_index) {
             Action::Retry { pause, .. } => pause,
             // What may have written is not repeated because its answer was not liked.
-            Action::HandUp { .. } if again && !attempt.effect().is_writes() => {
+            // Nor what the server says is not to be tried again.
+            Action::HandUp { rule }
+                if again && !attempt.effect().is_writes() && rule.should_retry.is_none() =>
+            {
                 Pause::short(retry_index)
             }
             Action::HandUp { .. } => return None,

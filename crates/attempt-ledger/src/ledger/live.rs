@@ -1,8 +1,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use attempt_ledger_core::{
-    BodyEnd, Closed, Content, Decision, Digest, Holder, Label, Limits, Ordinal, Role, Staller,
-    Verdict, decide, decide_dropped_before_head,
+    BodyEnd, Closed, Content, Decision, Digest, Holder, Label, Limits, Ordinal, RateLimit, Role,
+    Staller, Verdict, decide, decide_dropped_before_head,
 };
 use attempt_ledger_store::{Ack, CloseRight, StoreError};
 use attempt_ledger_wire::{Tap, TapOptions, Wire, hints};
@@ -107,6 +107,8 @@ struct Head {
     tap: Tap,
     upstream_retries: Option<u32>,
     request_id: Option<Label>,
+    should_retry: Option<bool>,
+    rate_limit: Option<Box<RateLimit>>,
 }
 
 impl Live {
@@ -155,10 +157,16 @@ impl Live {
         let kept = self.watch.runtime.is_some() && (graded || self.is_archived());
         options.keep_content = kept || self.is_checked();
         let tap = Tap::new(wire, status, headers, &options);
-        let upstream_retries = hints::upstream_retries(headers);
-        let request_id = hints::request_id(headers);
         self.taken_for_stream = tap.is_stream();
-        self.head = Some(Head { at, status, tap, upstream_retries, request_id });
+        self.head = Some(Head {
+            at,
+            status,
+            tap,
+            upstream_retries: hints::upstream_retries(headers),
+            request_id: hints::request_id(headers),
+            should_retry: hints::should_retry(headers),
+            rate_limit: hints::rate_limit(headers),
+        });
     }
 
     fn is_checked(&self) -> bool {
@@ -361,6 +369,8 @@ impl Live {
             closed.tool_calls = evidence.tool_calls;
             closed.usage = evidence.usage;
             closed.retry_after_ms = head.tap.facts().retry_after_ms;
+            closed.detail.should_retry = head.should_retry;
+            closed.detail.rate_limit = head.rate_limit.take();
             closed.upstream_retries = head.upstream_retries;
             closed.reasoning_chars = evidence.reasoning_chars;
             // A server may put what it was sent anywhere.
