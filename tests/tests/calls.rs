@@ -337,13 +337,67 @@ async fn the_row_says_what_the_head_said() {
     let head = document("", "")
         .status(429)
         .header("retry-after", "3")
-        .header("x-envoy-attempt-count", "3");
+        .header("x-envoy-attempt-count", "3")
+        .header("x-should-retry", "false")
+        .header("x-ratelimit-remaining-requests", "0")
+        .header("x-ratelimit-reset-requests", "6m0s");
     let call = CallLayer::new().attempts(1);
     let layer = LedgerLayer::new(ledger.clone());
     let service = stack(call, LedgerRetry::new(), ScoreLayer::none(), layer, Frames::new([head]));
     let response = service.oneshot(chat("c")).await.expect("a response");
     let row = &rows(&ledger, "c")[0];
     assert_eq!((row.retry_after_ms, row.upstream_retries), (Some(3_000), Some(2)));
+    assert_eq!(row.detail.should_retry, Some(false));
+    let limit = serde_json::to_value(&row.detail.rate_limit).expect("JSON");
+    let want = serde_json::json!({"requests": {"remaining": 0, "reset_ms": 360_000}});
+    assert_eq!(limit, want, "what was not said is left out");
     assert_eq!(row.answer_sha256, None, "no answer");
     assert_eq!(Attempt::of(&response).and_then(Attempt::retry_after), Some(s(3)));
+}
+
+/// A limit that is used up is no error of the answer that says so.
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_nothing_left_of_the_limits_is_an_answer() {
+    let ledger = Ledger::memory();
+    let head = document("hi", "stop")
+        .header("x-ratelimit-remaining-tokens", "0")
+        .header("x-should-retry", "true");
+    let inner = Frames::new([head]);
+    let layer = LedgerLayer::new(ledger.clone());
+    let service =
+        stack(CallLayer::new(), LedgerRetry::new(), ScoreLayer::none(), layer, inner.clone());
+    service.oneshot(chat("c")).await.expect("a response");
+    let row = &rows(&ledger, "c")[0];
+    assert_eq!((row.verdict, row.retry_after_ms, inner.calls()), (Some(Verdict::Ok), None, 1));
+    let limit = row.detail.rate_limit.as_ref().expect("kept");
+    assert_eq!((limit.tokens.remaining, limit.requests.remaining), (Some(0), None));
+}
+
+/// As providers' own clients do; but nobody asks for a second write.
+#[tokio::test(start_paused = true)]
+async fn the_server_s_word_on_another_try_is_obeyed() {
+    for (status, said, effect, made) in [
+        (503, None, Effect::ReadOnly, 3),
+        (503, Some("false"), Effect::ReadOnly, 1),
+        (503, Some("true"), Effect::ReadOnly, 3),
+        (500, Some("false"), Effect::ReadOnly, 1),
+        (500, Some("true"), Effect::Writes, 1),
+        (501, Some("true"), Effect::Writes, 1),
+        (409, None, Effect::ReadOnly, 1),
+        (409, Some("true"), Effect::ReadOnly, 3),
+        (409, Some("true"), Effect::Writes, 1),
+        (409, Some("maybe"), Effect::ReadOnly, 1),
+    ] {
+        let mut head = document("", "").status(status);
+        if let Some(said) = said {
+            head = head.header("x-should-retry", said);
+        }
+        let inner = Frames::new([head]);
+        let layer = LedgerLayer::new(Ledger::memory());
+        let retry = LedgerRetry::new();
+        let service = stack(CallLayer::new(), retry, ScoreLayer::none(), layer, inner.clone());
+        let request = with_case(Case::new(slot("c")).effect(effect));
+        service.oneshot(request).await.expect("the last one is handed up");
+        assert_eq!(inner.calls(), made, "{status} {said:?} {effect}");
+    }
 }

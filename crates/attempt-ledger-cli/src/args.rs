@@ -3,8 +3,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use attempt_ledger::Wire;
 use attempt_ledger_core::{CaseId, RunId};
-use clap::{ArgAction, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use clap::{
+    ArgAction, Parser, Subcommand, ValueEnum,
+    builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser},
+};
 use tracing::level_filters::LevelFilter;
 
 use crate::{
@@ -497,11 +501,18 @@ pub(crate) struct Classify {
     #[arg(value_name = "FILE.http", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// The wire that they are read as; the name of each file's folder unless set.
-    #[arg(long, value_name = "WIRE")]
+    #[arg(long, value_name = "WIRE", value_parser = wires())]
     pub(crate) wire: Option<String>,
     /// The requests asked for streams.
     #[arg(long)]
     pub(crate) stream: bool,
+}
+
+/// The names of all wires, each with what it is.
+fn wires() -> PossibleValuesParser {
+    let named =
+        |wire: &Wire| PossibleValue::new(wire.as_str()).help(wire.about().trim_end_matches('.'));
+    PossibleValuesParser::new(Wire::ALL.iter().map(named))
 }
 
 /// Prints a script that completes this command in a shell.

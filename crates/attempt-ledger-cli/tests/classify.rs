@@ -5,6 +5,7 @@ mod common;
 
 use std::{fs, path::PathBuf};
 
+use attempt_ledger::Wire;
 use common::{Room, cli};
 use serde_json::Value;
 
@@ -20,6 +21,7 @@ fn fixtures() -> Vec<PathBuf> {
         }
     }
     files.sort();
+    assert!(files.len() >= 200, "{} cases", files.len());
     files
 }
 
@@ -59,7 +61,17 @@ async fn the_wire_is_the_folders_name_or_what_is_said() {
         .exits(2)
         .complains("the name of its folder is no wire")
         .complains("openai-chat, openai-completions");
-    cli(&["classify", &file, "--wire", "smoke"]).await.exits(2).complains("openai-chat");
+    let all = Wire::ALL.iter().map(|wire| wire.as_str()).collect::<Vec<_>>().join(", ");
+    cli(&["classify", &file]).await.exits(2).complains(&all);
+    cli(&["classify", &file, "--wire", "smoke"]).await.exits(2).complains(&all);
+    for wire in Wire::ALL {
+        let (name, folder) = (wire.as_str(), room.path(wire.as_str()));
+        std::fs::create_dir(&folder).expect("made");
+        let file = room.write(&format!("{name}/response.http"), body);
+        let found = cli(&["classify", &file]).await.exits(0).json();
+        assert_eq!(found[0]["wire"], name);
+        assert!(cli(&["classify", "--help"]).await.exits(0).out.contains(name), "{name}");
+    }
     cli(&["classify", &file, "--wire", "plain"]).await.exits(0).says(r#""verdict":"ok""#);
     cli(&["classify", &file, "--wire", "openai-chat"])
         .await

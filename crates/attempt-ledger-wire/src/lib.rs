@@ -45,6 +45,8 @@
 //! - bytes that are no UTF-8 are not replaced: an event that holds them does not parse;
 //! - of an event's name no more than 64 bytes are kept, and a name that is no UTF-8 is none;
 //! - an event longer than [`TapOptions::max_event`] ends the reading, as a done marker does.
+//!
+#![doc = include_str!("../docs/wires.md")]
 
 mod encoding;
 mod error;

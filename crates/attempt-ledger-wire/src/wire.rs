@@ -67,6 +67,13 @@ macro_rules! wires {
             /// Every wire.
             pub const ALL: &'static [Wire] = &[$(Wire::$wire),+];
 
+            /// What it is, in a sentence.
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Wire::$wire => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+
             pub(crate) const fn spec(self) -> &'static Spec {
                 match self {
                     $(Wire::$wire => &$spec,)+
@@ -222,6 +229,45 @@ mod tests {
             assert_eq!(wire.label().as_str(), wire.as_str());
         }
         assert!("chat".parse::<Wire>().expect_err("one spelling").contains("openai-chat"));
+    }
+
+    /// The tables in the documentation are of these wires, all of them, in this order.
+    #[test]
+    fn the_documentation_shows_these_wires() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+        let page = |path: &str| std::fs::read_to_string(format!("{root}{path}")).expect("a page");
+        let code = |names: &[&str]| match names {
+            [] | [""] => "-".to_owned(),
+            names => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+        };
+        let (front, readme) = (page("docs/wires.md"), page("../../README.md"));
+        let rows = |text: &str, cells: usize| -> Vec<Vec<String>> {
+            let lines = text.lines().filter(|line| line.starts_with("| `"));
+            let cut = |line: &str| {
+                line.split(" | ").map(|c| c.trim_matches(['|', ' ']).to_owned()).collect()
+            };
+            let of_a_wire = |row: &Vec<String>| {
+                row.len() == cells
+                    && row.first().is_some_and(|n| n.trim_matches('`').parse::<Wire>().is_ok())
+            };
+            lines.map(cut).filter(of_a_wire).collect()
+        };
+        let want: Vec<_> = Wire::ALL
+            .iter()
+            .map(|wire| {
+                let (input, output) = wire.usage_fields();
+                let usage = if input.is_empty() { code(&[]) } else { code(&[input, output]) };
+                let about = wire.about().trim_end_matches('.').to_owned();
+                [code(&[wire.as_str()]), about, code(wire.paths()), usage]
+            })
+            .collect();
+        let found: Vec<_> = rows(&front, 5)
+            .into_iter()
+            .map(|row| [row[0].clone(), row[1].clone(), row[2].clone(), row[4].clone()])
+            .collect();
+        assert_eq!(found, want, "docs/wires.md");
+        let short: Vec<_> = want.into_iter().map(|[name, about, ..]| vec![name, about]).collect();
+        assert_eq!(rows(&readme, 2), short, "README.md");
     }
 
     #[test]
