@@ -80,6 +80,11 @@ impl Error {
         &self.0.kind
     }
 
+    /// What caused it, out of its wrapping: the inner service's error is what it was.
+    pub fn into_source(self) -> Option<BoxError> {
+        self.0.source
+    }
+
     /// The attempt that failed, where there was one.
     pub fn attempt(&self) -> Option<&Attempt> {
         self.0.attempt.as_ref()

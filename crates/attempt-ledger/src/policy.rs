@@ -76,8 +76,10 @@ impl LedgerRetry {
         self.grade_below
     }
 
-    /// The pause before the next attempt; `None` hands the result up.
-    fn pause(&mut self, attempt: &Attempt) -> Option<Duration> {
+    /// The pause before the next attempt of the call whose last attempt this was; `None` hands its
+    /// result up. For retry loops that are not tower's: one policy serves one call, and is told of each
+    /// attempt once, when its result came. An error of the ledger or of a cap is never to be repeated.
+    pub fn pause(&mut self, attempt: &Attempt) -> Option<Duration> {
         // Still being read: what it is worth is not known, and its bytes are with the caller.
         let closed = attempt.outcome()?;
         self.made += 1;

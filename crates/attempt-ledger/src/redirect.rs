@@ -11,6 +11,9 @@ use crate::sync::{Mutex, lock};
 /// Redirects followed within one attempt, at most.
 pub(crate) const MAX_HOPS: usize = 5;
 
+/// Places listed for one attempt, at most.
+const MAX_LISTED: usize = 16;
+
 /// Bytes of one place that are listed.
 const MAX_PLACE: usize = 1024;
 
@@ -24,8 +27,14 @@ impl Hops {
         lock(&self.0).clone()
     }
 
-    fn push(&self, to: &Uri) {
-        lock(&self.0).push(place(to));
+    /// Lists a place. For a client that follows redirects by itself, and tells no more than where it
+    /// ended: it finds the list in the extensions of its request.
+    pub fn push(&self, to: &Uri) {
+        let mut hops = lock(&self.0);
+        // A row has a bound; whoever follows more has one of its own.
+        if hops.len() < MAX_LISTED {
+            hops.push(place(to));
+        }
     }
 }
 

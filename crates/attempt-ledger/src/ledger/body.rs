@@ -136,7 +136,11 @@ where
 
     fn take_broken(&mut self) -> Result<(), Error> {
         match self.end.take() {
-            Some(End::Fault(fault)) if self.broke_answer || fault.is_ledger() => Err(fault),
+            Some(End::Fault(fault))
+                if fault.is_ledger() || (self.broke_answer && !self.config.hand_up_broken) =>
+            {
+                Err(fault)
+            }
             end => {
                 self.end = end;
                 Ok(())

@@ -53,6 +53,7 @@ pub(super) struct Config {
     pub(super) allow_unlinked: bool,
     pub(super) unrecorded: UnrecordedCount,
     pub(super) archive: Option<Archive>,
+    pub(super) hand_up_broken: bool,
 }
 
 impl LedgerLayer {
@@ -71,6 +72,7 @@ impl LedgerLayer {
             allow_unlinked: false,
             unrecorded: UnrecordedCount::default(),
             archive: None,
+            hand_up_broken: false,
         };
         LedgerLayer { ledger, config: Arc::new(config) }
     }
@@ -163,6 +165,14 @@ impl LedgerLayer {
     #[cfg(feature = "client")]
     pub(crate) fn limit_of_ack(&self) -> Duration {
         self.config.ack_limit
+    }
+
+    /// Hands up a response that broke while it was held as what it is, a response whose body ends with
+    /// the fault, and not as an error. For callers that are to get what they get without a ledger, and
+    /// for retry layers that look at a response's status or its [`Attempt`].
+    #[must_use]
+    pub fn hand_up_broken(self, hand_up: bool) -> Self {
+        self.with(|c| c.hand_up_broken = hand_up)
     }
 
     /// Lists the redirects that a [`redirect_layer`](crate::redirect_layer) beneath follows.
