@@ -292,7 +292,7 @@ mod ollama {
             call(&format!(r#"{{"id":"{id}","function":{{"name":"f","arguments":{{}}}}}}"#))
         };
         let got = ollama(LINES, lines(&[&named("a"), &named("b"), &named("a"), END]));
-        assert_eq!(got.calls.len(), 2, "one that came before by its id");
+        assert_eq!(got.calls, ["f{}", "f{}"], "one that came before by its id");
         let document =
             END.replace("\"content\":\"\"", &format!("\"content\":\"\",\"tool_calls\":[{f}]"));
         assert_eq!(ollama(JSON, document).calls.len(), 1);
