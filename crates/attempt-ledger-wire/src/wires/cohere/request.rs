@@ -12,8 +12,9 @@ use crate::{
 pub(crate) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
     let Obj(request): Obj<Request<'_>> = serde_json::from_slice(asked.body).ok()?;
     let tools = request.tools.unwrap_or_default();
-    // Connectors of version 1 search on the server.
-    let harmless = tools.remote == 0 && request.connectors.is_none();
+    // Connectors of version 1 search on the server, and its conversations are kept there.
+    let harmless =
+        tools.remote == 0 && request.connectors.is_none() && request.conversation_id.is_none();
     let chars = |texts: Option<Texts>| texts.map_or(0, |Texts(chars)| chars);
     let own = [request.message, request.preamble];
     Some(RequestFacts {
@@ -53,6 +54,8 @@ struct Request<'a> {
     history: Option<Texts>,
     #[serde(borrow, default)]
     connectors: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    conversation_id: Option<&'a RawValue>,
 }
 
 sums! { Tools Texts Documents }

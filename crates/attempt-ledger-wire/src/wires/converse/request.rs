@@ -82,10 +82,10 @@ struct Tools {
 impl<'de> Sum<'de> for Tools {
     type Item = Obj<Tool<'de>>;
     fn add(&mut self, Obj(tool): Self::Item) {
-        if tool.cache_point.is_none() {
-            self.count += 1;
-            self.remote += usize::from(tool.spec.is_none());
-        }
+        let is_served =
+            tool.system.is_some() || (tool.spec.is_none() && tool.cache_point.is_none());
+        self.count += usize::from(is_served || tool.spec.is_some());
+        self.remote += usize::from(is_served);
     }
 }
 
@@ -93,6 +93,8 @@ impl<'de> Sum<'de> for Tools {
 struct Tool<'a> {
     #[serde(borrow, default, rename = "toolSpec")]
     spec: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "systemTool")]
+    system: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "cachePoint")]
     cache_point: Option<&'a RawValue>,
 }

@@ -35,10 +35,14 @@ pub(crate) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
     let named = outer.model.as_ref().map(|Text(model)| &**model).filter(|name| !name.is_empty());
     let in_path = MODELS.iter().find_map(|of| model_in_path(asked.path, of, ":"));
     let model = in_path.as_deref().or(named).map(bounded);
+    // What was cached may hold tools that the server runs, and so may what a wrapper leaves outside.
+    let may_hold_tools =
+        outer.cached_content.is_some() || (within.is_some() && outer.tools.is_some());
     let request = match within {
         Some(Obj(within)) => within,
         None => outer,
     };
+    let may_act = may_hold_tools || request.cached_content.is_some();
     let tools = request.tools.unwrap_or_default().0;
     let prompt = [request.contents, request.system_instruction];
     let number = |value: &Value| {
@@ -51,7 +55,7 @@ pub(crate) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
         cap: request.generation_config.and_then(|Obj(config)| number(&config.max_output_tokens)),
         prompt_chars: prompt.into_iter().flatten().map(|Many(Contents(chars))| chars).sum(),
         understood: true,
-        effect: if tools.remote { Effect::Writes } else { Effect::ReadOnly },
+        effect: if tools.remote || may_act { Effect::Writes } else { Effect::ReadOnly },
     })
 }
 
@@ -68,6 +72,8 @@ struct Request<'a> {
     system_instruction: Option<Many<Contents>>,
     #[serde(default)]
     tools: Option<Many<Tools>>,
+    #[serde(borrow, default, alias = "cached_content")]
+    cached_content: Option<&'a RawValue>,
     #[serde(default, alias = "generation_config")]
     generation_config: Option<Obj<Config>>,
 }

@@ -1,6 +1,7 @@
 //! What a request of the wire `bedrock-invoke` asks for: each vendor's own body, with the model and
 //! the stream in the path.
 
+use attempt_ledger_core::Effect;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -18,7 +19,10 @@ pub(crate) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
     let read = if vendor.anthropic_version.is_some() {
         (anthropic::MESSAGES.request)(asked)?
     } else if vendor.schema_version.is_some() || vendor.inference_config.is_some() {
-        converse::read_request(asked)?
+        let read = converse::read_request(asked)?;
+        // They are no field of this vendor's: another's server may run them.
+        let effect = if vendor.tools.is_some() { Effect::Writes } else { read.effect };
+        RequestFacts { effect, ..read }
     } else if vendor.messages.is_some() {
         (openai::CHAT.request)(asked)?
     } else {
@@ -45,4 +49,6 @@ struct Vendor<'a> {
     inference_config: Option<&'a RawValue>,
     #[serde(borrow, default)]
     messages: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tools: Option<&'a RawValue>,
 }
