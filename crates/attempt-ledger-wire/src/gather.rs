@@ -253,6 +253,15 @@ impl Gather {
         self.facts.fault.get_or_insert(Fault::Malformed);
     }
 
+    /// What is complete does not parse, or holds more than is read.
+    pub(crate) fn unread(&mut self, error: &serde_json::Error) {
+        if crate::json::is_over(error) {
+            self.uninspected(Uninspected::Size);
+        } else {
+            self.malformed();
+        }
+    }
+
     pub(crate) fn uninspected(&mut self, why: Uninspected) {
         self.facts.uninspected.get_or_insert(why);
     }

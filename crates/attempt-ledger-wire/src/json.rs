@@ -141,6 +141,18 @@ pub(crate) enum Body<'a, P> {
     Parts(Few<P>),
 }
 
+/// Items behind the first that a list may hold: one of empty items takes a hundred bytes of memory
+/// for each of its own.
+const MAX_ITEMS: usize = 4096;
+
+/// What the parser says of a list that holds more.
+const OVER: &str = "a list holds more items than are read";
+
+/// Whether JSON was not parsed for a bound alone.
+pub(crate) fn is_over(error: &serde_json::Error) -> bool {
+    error.is_data() && error.to_string().starts_with(OVER)
+}
+
 /// A list that seldom holds more than one: the first of it needs no allocation.
 pub(crate) struct Few<T> {
     first: Option<T>,
@@ -176,6 +188,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut few = Few { first: list.next_element()?, more: Vec::new() };
                 while let Some(item) = list.next_element()? {
+                    if few.more.len() == MAX_ITEMS {
+                        return Err(de::Error::custom(OVER));
+                    }
                     few.more.push(item);
                 }
                 Ok(few)

@@ -23,7 +23,9 @@ impl Media {
         let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else {
             return Media::Unknown;
         };
-        let mut parts = value.split(';').map(str::trim);
+        // Proxies that state it once more join both by a comma.
+        let value = value.split(',').map(str::trim).find(|value| !value.is_empty());
+        let mut parts = value.unwrap_or_default().split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let charset = parts.find_map(|part| {
             let (name, value) = part.split_once('=')?;
@@ -84,6 +86,8 @@ mod tests {
             ("application/json", Media::Json),
             ("APPLICATION/Problem+JSON;charset=latin1", Media::Json),
             ("text/plain", Media::Text),
+            ("text/event-stream, text/event-stream", Media::EventStream),
+            ("application/json;charset=utf-8,application/json", Media::Json),
             ("TEXT/plain; Charset=\"UTF-8\"", Media::Text),
             ("text/plain; charset=latin1", Media::Binary),
             ("application/X-NDJSON", Media::Lines),

@@ -17,7 +17,7 @@ use crate::{
     json::{self, Obj},
     media::Media,
     wire::AnyReader,
-    wires::plain::Utf8,
+    wires::{converse, plain::Utf8},
 };
 
 /// Bytes of an error response's body that are read for its code.
@@ -104,6 +104,8 @@ struct State {
     reader: AnyReader,
     gather: Gather,
     stream_asked: Option<bool>,
+    /// Nothing but the media type says what wire it is, until the first event does.
+    guessed: bool,
 }
 
 enum Mode {
@@ -132,7 +134,8 @@ impl Tap {
     /// A tap for a response on `wire` with this head.
     pub fn new(wire: Wire, status: u16, headers: &HeaderMap, options: &TapOptions) -> Tap {
         let media = Media::of(headers);
-        // Frames are AWS's: what they hold says whose they are.
+        // Frames are AWS's: the first of them says whether they are Bedrock's.
+        let guessed = wire == Wire::Plain && media == Media::Frames;
         let wire = match (wire, media) {
             (Wire::Plain, Media::Frames) => Wire::BedrockConverse,
             _ => wire,
@@ -193,7 +196,7 @@ impl Tap {
         };
         let gather =
             Gather::new(facts, options.keep_content, options.max_body, options.accept_done);
-        let state = State { reader, gather, stream_asked: options.stream_asked };
+        let state = State { reader, gather, stream_asked: options.stream_asked, guessed };
         let named = (status >= 400).then(|| error::aws::from_headers(headers)).flatten();
         Tap { wire, is_stream, inflate, mode, state, named, finished: false }
     }
@@ -500,11 +503,17 @@ impl Held {
 
 impl Sink for State {
     fn event(&mut self, event: Event<'_>) -> bool {
+        if std::mem::take(&mut self.guessed) && !converse::is_of_bedrock(&event) {
+            self.gather.uninspected(Uninspected::MediaType);
+            return false;
+        }
         self.reader.event(&event, &mut self.gather)
     }
 
     fn broken(&mut self) {
-        if self.gather.is_open() {
+        if self.guessed {
+            self.gather.uninspected(Uninspected::MediaType);
+        } else if self.gather.is_open() {
             self.gather.malformed();
         }
     }

@@ -53,7 +53,7 @@ impl wire::Reader for Reader {
         match json::parse::<Obj<Chunk<'_>>>(event.data, &mut None) {
             Ok(Obj(chunk)) if chunk.is_older() => return self.older.event(event, gather),
             Ok(Obj(chunk)) => stream_chunk(&chunk, gather),
-            Err(_) if event.complete => gather.malformed(),
+            Err(error) if event.complete => gather.unread(&error),
             Err(_) => {}
         }
         true
@@ -70,7 +70,7 @@ impl wire::Reader for Reader {
                 }
             }
             Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 }
@@ -80,7 +80,7 @@ fn stream_chunk(chunk: &Chunk<'_>, gather: &mut Gather) {
         Some(reported) if gather.answered() => gather.late_error(reported.error),
         Some(reported) => {
             chunk.merge(true, gather);
-            gather.reported(reported);
+            gather.error(reported);
         }
         None => {
             chunk.merge(true, gather);

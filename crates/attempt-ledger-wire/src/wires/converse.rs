@@ -14,7 +14,7 @@ use crate::{
     error::{self, ReportedError, aws},
     event::{Event, Kind},
     gather::{CallKey, Gather, id_hash},
-    json::{self, Body, Index, Obj, Text},
+    json::{self, Body, Few, Index, Obj, Text},
     wire::{self, Spec},
     wires::invoke,
 };
@@ -37,6 +37,27 @@ pub(crate) const CONVERSE: Spec = Spec {
     statuses: &[],
     request: request::read,
 };
+
+/// Whether a frame is one that Bedrock sends: other services of AWS stream in frames too.
+pub(crate) fn is_of_bedrock(event: &Event<'_>) -> bool {
+    match event.name {
+        _ if event.kind == Kind::Exception => true,
+        "chunk" => invoke::is_known(event.data),
+        name => is_event(name),
+    }
+}
+
+fn is_event(name: &str) -> bool {
+    matches!(
+        name,
+        "messageStart"
+            | "contentBlockStart"
+            | "contentBlockDelta"
+            | "contentBlockStop"
+            | "messageStop"
+            | "metadata"
+    )
+}
 
 /// Reads the wire, and frames of InvokeModel that come where it was expected.
 #[derive(Debug, Default)]
@@ -95,7 +116,7 @@ impl wire::Reader for Blocks {
                     gather.progress += 1;
                 }
             },
-            Err(_) if event.complete => gather.malformed(),
+            Err(error) if event.complete => gather.unread(&error),
             Err(_) => {}
         }
         true
@@ -111,7 +132,7 @@ impl wire::Reader for Blocks {
                 }
             }
             Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 }
@@ -189,7 +210,9 @@ fn merge_content(content: Option<Content<'_>>, gather: &mut Gather) {
         if let Some(Text(text)) = &block.text {
             gather.text(text);
         }
-        for Obj(cited) in block.cited.iter().flat_map(|Obj(cited)| cited.content.iter().flatten()) {
+        for Obj(cited) in
+            block.cited.iter().flat_map(|Obj(cited)| cited.content.iter().flat_map(Few::iter))
+        {
             if let Some(Text(text)) = &cited.text {
                 gather.text(text);
             }
@@ -259,8 +282,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Payload<'a> {
                         "output" => payload.output = map.next_value()?,
                         "__type" => payload.kind = map.next_value()?,
                         "message" => payload.message = map.next_value()?,
-                        "messageStart" | "contentBlockStart" | "contentBlockDelta"
-                        | "contentBlockStop" | "messageStop" | "metadata" => {
+                        name if is_event(name) => {
                             payload.inner = map.next_value()?;
                         }
                         "error" => {
@@ -330,7 +352,7 @@ struct Block<'a> {
 #[derive(Deserialize)]
 struct Cited<'a> {
     #[serde(borrow, default)]
-    content: Option<Vec<Obj<CitedText<'a>>>>,
+    content: Option<Few<Obj<CitedText<'a>>>>,
 }
 
 #[derive(Deserialize)]

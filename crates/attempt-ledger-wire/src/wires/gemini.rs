@@ -78,7 +78,7 @@ impl wire::Reader for Reader {
                 }
             }
             Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 
@@ -93,23 +93,24 @@ impl Reader {
         // A relay that turns the list into events may leave an error in its list.
         let read = match event.data.trim_ascii_start().first() {
             Some(b'[') => {
-                let chunks = json::parse::<Vec<Obj<Chunk<'_>>>>(event.data, &mut mended);
-                chunks.ok().filter(|chunks| !chunks.is_empty()).map(|chunks| {
-                    let chunks = chunks.into_iter();
-                    chunks.fold(false, |is_error, Obj(chunk)| {
-                        self.chunk(chunk.unwrapped(), gather) || is_error
+                let chunks = json::parse::<Few<Obj<Chunk<'_>>>>(event.data, &mut mended);
+                chunks.map(|chunks| {
+                    chunks.into_iter().fold(None, |is_error, Obj(chunk)| {
+                        let is_another = self.chunk(chunk.unwrapped(), gather);
+                        Some(is_another || is_error == Some(true))
                     })
                 })
             }
             _ => {
                 let chunk = json::parse::<Obj<Chunk<'_>>>(event.data, &mut mended);
-                chunk.ok().map(|Obj(chunk)| self.chunk(chunk.unwrapped(), gather))
+                chunk.map(|Obj(chunk)| Some(self.chunk(chunk.unwrapped(), gather)))
             }
         };
         match read {
-            Some(is_error) => gather.progress += u64::from(!is_error),
-            None if event.complete => gather.malformed(),
-            None => {}
+            Ok(Some(is_error)) => gather.progress += u64::from(!is_error),
+            _ if !event.complete => {}
+            Ok(None) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
     gather::Gather,
-    json::{self, Obj, Text, Word},
+    json::{self, Few, Obj, Text, Word},
     wire::{self, Spec},
     wires::{anthropic, cohere, converse, openai},
 };
@@ -31,6 +31,12 @@ pub(crate) const INVOKE: Spec = Spec {
         "/model/*/invoke-with-response-stream",
         "/model/*/*/invoke",
         "/model/*/*/invoke-with-response-stream",
+        // What these answer is no text.
+        "!/model/*embed*/invoke",
+        "!/model/*rerank*/invoke",
+        "!/model/*image*/invoke",
+        "!/model/*canvas*/invoke",
+        "!/model/*stability.*/invoke",
     ],
     usage: ("input_tokens", "output_tokens"),
     lists: false,
@@ -128,7 +134,9 @@ impl Reader {
                 gather.usage_beside(json::count(&metrics.input), json::count(&metrics.output));
             }
         }
-        if self.intervened && gather.is_open() {
+        // It may say so in the event that ends the stream.
+        let is_read = gather.facts.fault.is_none() && gather.facts.uninspected.is_none();
+        if self.intervened && is_read {
             gather.facts.stop = Some(Stop::Policy);
         }
     }
@@ -145,7 +153,7 @@ fn bare(data: &[u8], whole: bool, streamed: bool, gather: &mut Gather) {
             None if streamed => gather.progress += 1,
             None => {}
         },
-        Err(_) if whole => gather.malformed(),
+        Err(error) if whole => gather.unread(&error),
         Err(_) => {}
     }
 }
@@ -154,12 +162,19 @@ fn bare(data: &[u8], whole: bool, streamed: bool, gather: &mut Gather) {
 fn stop_reason(data: &[u8], gather: &mut Gather) {
     let mut mended = None;
     let Ok(Obj(answer)) = json::parse::<Obj<Choices<'_>>>(data, &mut mended) else { return };
-    let Some(Obj(choice)) = answer.choices.into_iter().flatten().next() else { return };
+    let Some(Obj(choice)) = answer.choices.and_then(|choices| choices.into_iter().next()) else {
+        return;
+    };
     let word =
         |word: Option<Word<'_>>| word.and_then(|Word(word)| word).unwrap_or_default().into_owned();
     if word(choice.finish_reason).is_empty() {
         gather.stop_word(&word(choice.stop_reason));
     }
+}
+
+/// Whether an event or a document is of a vendor whose shape is known.
+pub(crate) fn is_known(data: &[u8]) -> bool {
+    Shape::of(data).is_some()
 }
 
 impl Shape {
@@ -264,7 +279,7 @@ struct Metrics {
 #[derive(Deserialize)]
 struct Choices<'a> {
     #[serde(borrow, default)]
-    choices: Option<Vec<Obj<Choice<'a>>>>,
+    choices: Option<Few<Obj<Choice<'a>>>>,
 }
 
 #[derive(Deserialize)]

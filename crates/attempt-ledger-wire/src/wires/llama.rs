@@ -13,7 +13,7 @@ use crate::{
     error,
     event::{Event, Kind},
     gather::Gather,
-    json::{self, Obj, Text, Word},
+    json::{self, Few, Obj, Text, Word},
     request::{Asked, RequestFacts, bounded, text_chars},
     wire::{self, Spec},
 };
@@ -67,9 +67,9 @@ pub(crate) fn record(data: &[u8], complete: bool, gather: &mut Gather) -> bool {
             }
             !done
         }
-        Err(_) => {
+        Err(error) => {
             if complete && gather.is_open() {
-                gather.malformed();
+                gather.unread(&error);
             }
             true
         }
@@ -79,7 +79,7 @@ pub(crate) fn record(data: &[u8], complete: bool, gather: &mut Gather) -> bool {
 /// The whole body of a 2xx that is no object: the answers to several prompts, of which the first
 /// decides.
 pub(crate) fn list(body: &[u8], cut: bool, gather: &mut Gather) {
-    match json::parse::<Vec<Obj<Record<'_>>>>(json::without_bom(body), &mut None) {
+    match json::parse::<Few<Obj<Record<'_>>>>(json::without_bom(body), &mut None) {
         Ok(list) if list.iter().any(|Obj(record)| record.stop.is_some()) => {
             for (position, Obj(mut record)) in list.into_iter().enumerate() {
                 record.index.get_or_insert(Value::from(position));
@@ -87,7 +87,8 @@ pub(crate) fn list(body: &[u8], cut: bool, gather: &mut Gather) {
             }
         }
         _ if cut => {}
-        _ => gather.malformed(),
+        Err(error) => gather.unread(&error),
+        Ok(_) => gather.malformed(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
     gather::{CallKey, Gather, id_hash},
-    json::{self, Obj, Text, Word},
+    json::{self, Few, Obj, Text, Word},
     request::{Asked, RequestFacts, bounded, text_chars},
     wire::{self, Spec},
     wires::openai::{
@@ -59,9 +59,9 @@ impl wire::Reader for Reader {
                 }
                 !done
             }
-            Err(_) => {
+            Err(error) => {
                 if event.complete && gather.is_open() {
-                    gather.malformed();
+                    gather.unread(&error);
                 }
                 true
             }
@@ -73,7 +73,7 @@ impl wire::Reader for Reader {
         match json::parse::<Obj<Record<'_>>>(body, &mut None) {
             Ok(Obj(record)) => record.read(body, false, gather),
             Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 }
@@ -89,6 +89,9 @@ struct Record<'a> {
     response: Option<Text<'a>>,
     #[serde(borrow, default)]
     thinking: Option<Word<'a>>,
+    /// Of a generation; a chat has them in its message.
+    #[serde(borrow, default)]
+    tool_calls: Option<Few<Obj<Call<'a>>>>,
     #[serde(default)]
     done: Option<bool>,
     #[serde(borrow, default)]
@@ -108,7 +111,7 @@ struct Message<'a> {
     #[serde(borrow, default)]
     thinking: Option<Word<'a>>,
     #[serde(borrow, default)]
-    tool_calls: Option<Vec<Obj<Call<'a>>>>,
+    tool_calls: Option<Few<Obj<Call<'a>>>>,
 }
 
 /// A call, which comes whole.
@@ -123,9 +126,11 @@ struct Call<'a> {
 impl Record<'_> {
     fn read(self, json: &[u8], streamed: bool, gather: &mut Gather) {
         let reported = self.reported_error(json);
+        // An error takes away what comes with it, not what stood before.
+        let stood = streamed && gather.answered();
         self.merge(gather);
         match reported {
-            Some(reported) if streamed => gather.reported(reported),
+            Some(reported) if stood => gather.late_error(reported.error),
             Some(reported) => gather.error(reported),
             None if streamed => gather.progress += 1,
             None => {}
@@ -147,7 +152,8 @@ impl Record<'_> {
         if let Some(Text(text)) = message.content.or(self.response) {
             gather.text(&text);
         }
-        for Obj(call) in message.tool_calls.into_iter().flatten() {
+        let calls = message.tool_calls.or(self.tool_calls);
+        for Obj(call) in calls.into_iter().flat_map(Few::into_iter) {
             call.merge(gather);
         }
         let count = |raw: Option<&RawValue>| {

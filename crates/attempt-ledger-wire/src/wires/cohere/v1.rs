@@ -9,7 +9,7 @@ use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
     gather::{CallKey, Gather},
-    json::{self, Index, Obj, Text, Word},
+    json::{self, Few, Index, Obj, Text, Word},
     wire,
 };
 
@@ -33,7 +33,7 @@ impl wire::Reader for V1 {
                     gather.progress += 1;
                 }
             },
-            Err(_) if event.complete => gather.malformed(),
+            Err(error) if event.complete => gather.unread(&error),
             Err(_) => {}
         }
         true
@@ -48,7 +48,7 @@ impl wire::Reader for V1 {
                 }
             }
             Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 }
@@ -63,9 +63,9 @@ struct Piece<'a> {
     #[serde(borrow, default)]
     finish_reason: Option<Text<'a>>,
     #[serde(borrow, default)]
-    generations: Option<Vec<Obj<Generation<'a>>>>,
+    generations: Option<Few<Obj<Generation<'a>>>>,
     #[serde(borrow, default)]
-    tool_calls: Option<Vec<Obj<Call<'a>>>>,
+    tool_calls: Option<Few<Obj<Call<'a>>>>,
     #[serde(borrow, default)]
     tool_call_delta: Option<Obj<Call<'a>>>,
     #[serde(default)]
@@ -113,7 +113,7 @@ impl Piece<'_> {
                 _ => gather.text(text),
             }
         }
-        for index in 0..self.generations.as_ref().map_or(0, Vec::len) {
+        for index in 0..self.generations.iter().flat_map(Few::iter).count() {
             gather.choice(index as u64);
         }
         if let Some(Text(text)) = self.first().and_then(|first| first.text.as_ref()) {
@@ -144,7 +144,7 @@ impl Piece<'_> {
         if gather.facts.tool_calls > 0 {
             return;
         }
-        for (position, Obj(call)) in self.tool_calls.iter().flatten().enumerate() {
+        for (position, Obj(call)) in self.tool_calls.iter().flat_map(Few::iter).enumerate() {
             call.merge(CallKey::Index(position as u64), gather);
         }
     }

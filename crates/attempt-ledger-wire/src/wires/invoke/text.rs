@@ -7,7 +7,7 @@ use crate::{
     error,
     event::{Event, Kind},
     gather::Gather,
-    json::{self, Obj, Text},
+    json::{self, Few, Obj, Text},
     wire,
 };
 
@@ -33,7 +33,7 @@ impl wire::Reader for Reader {
                     gather.progress += 1;
                 }
             },
-            Err(_) if event.complete => gather.malformed(),
+            Err(error) if event.complete => gather.unread(&error),
             Err(_) => {}
         }
         true
@@ -48,7 +48,7 @@ impl wire::Reader for Reader {
                 }
             }
             Err(_) if cut => {}
-            Err(_) => gather.malformed(),
+            Err(error) => gather.unread(&error),
         }
     }
 }
@@ -72,7 +72,7 @@ struct Piece<'a> {
     #[serde(default, rename = "totalOutputTextTokenCount")]
     output_count: Value,
     #[serde(borrow, default)]
-    results: Option<Vec<Obj<Part<'a>>>>,
+    results: Option<Few<Obj<Part<'a>>>>,
     /// The older Claude's.
     #[serde(borrow, default)]
     completion: Option<Text<'a>>,
@@ -80,10 +80,10 @@ struct Piece<'a> {
     stop_reason: Option<Text<'a>>,
     /// Mistral's.
     #[serde(borrow, default)]
-    outputs: Option<Vec<Obj<Part<'a>>>>,
+    outputs: Option<Few<Obj<Part<'a>>>>,
     /// Jurassic's.
     #[serde(borrow, default)]
-    completions: Option<Vec<Obj<Part<'a>>>>,
+    completions: Option<Few<Obj<Part<'a>>>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -91,11 +91,11 @@ struct Piece<'a> {
 impl Piece<'_> {
     fn merge(&self, gather: &mut Gather) {
         let lists = [&self.results, &self.outputs, &self.completions];
-        let parts = lists.into_iter().find_map(|list| list.as_deref()).unwrap_or_default();
-        for index in 0..parts.len() {
+        let parts = lists.into_iter().find_map(|list| list.as_ref());
+        for index in 0..parts.map_or(0, |parts| parts.iter().count()) {
             gather.choice(index as u64);
         }
-        let part = parts.first().map(|Obj(part)| part);
+        let part = parts.and_then(Few::first).map(|Obj(part)| part);
         let texts = [&self.generation, &self.output_text, &self.completion];
         let of_part = part.and_then(|part| {
             let data = part.data.as_ref().and_then(|Obj(data)| data.text.as_ref());
