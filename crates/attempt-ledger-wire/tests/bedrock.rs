@@ -7,7 +7,7 @@
 mod frames;
 mod support;
 
-use attempt_ledger_core::{Effect, ErrorCause, Fault, Label, Verdict, decide};
+use attempt_ledger_core::{Effect, ErrorCause, Fault, Label, Uninspected, Verdict, decide};
 use attempt_ledger_wire::{Tap, TapOptions, Wire, read_request};
 use frames::{chunk, event, exception};
 use http::Method;
@@ -107,6 +107,8 @@ fn a_converse_request_is_read() {
     assert_eq!((facts.prompt_chars, facts.understood, facts.effect), (8, true, Effect::ReadOnly));
     for body in [
         r#"{"toolConfig":{"tools":[{"systemTool":{"name":"search"}}]}}"#,
+        r#"{"toolConfig":{"tools":[{"systemTool":{},"cachePoint":{}}]}}"#,
+        r#"{"toolConfig":{"tools":[{"systemTool":{},"toolSpec":{}}]}}"#,
         r#"{"additionalModelRequestFields":{"tools":[{"type":"computer"}]}}"#,
     ] {
         let facts = ask("/model/m/converse", body);
@@ -138,4 +140,48 @@ fn an_invoke_request_is_read_as_its_vendor_means_it() {
         assert_eq!((facts.model.as_deref(), facts.stream), (Some("us.vendor.m-v1:0"), Some(true)));
     }
     assert_eq!(ask("{").model, None);
+}
+
+/// Search results, agents and endpoints stream in frames too, and are no answers of Bedrock's wires.
+#[test]
+fn frames_of_other_services_are_not_judged() {
+    let bytes = frames::frame(
+        &[(":event-type", 7, b"PayloadPart"), (":message-type", 7, b"event")],
+        b"data: {\"cho",
+    );
+    for stream in [
+        bytes,
+        event("Records", "a,b\n"),
+        event("trace", "{\"agentId\":\"a\"}"),
+        chunk("The answer of an agent."),
+        event("chunk", "plain bytes"),
+    ] {
+        let response = response(FRAMES, stream);
+        let (facts, _) = read(Wire::Plain, &response, &TapOptions::default(), &[]);
+        assert_eq!((facts.fault, facts.uninspected), (None, Some(Uninspected::MediaType)));
+    }
+    let known = chunk("{\"generation\":\"x\",\"stop_reason\":\"stop\"}");
+    assert_eq!(verdict(Wire::Plain, &response(FRAMES, known)).0, Verdict::Ok);
+}
+
+/// Where it does so in the last event, the vendor's own end mark has been read already.
+#[test]
+fn a_guardrail_may_speak_last() {
+    let stream = [
+        chunk(
+            "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"x\"}}",
+        ),
+        chunk("{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}"),
+        chunk("{\"type\":\"message_stop\",\"amazon-bedrock-guardrailAction\":\"INTERVENED\"}"),
+    ];
+    let response = response(FRAMES, stream.concat());
+    assert_eq!(verdict(Wire::BedrockInvoke, &response).0, Verdict::Refused);
+}
+
+#[test]
+fn tools_that_are_not_the_vendors_may_act() {
+    let body = r#"{"schemaVersion":"messages-v1","messages":[],"tools":[{"type":"web_search"}]}"#;
+    let path = "/model/m/invoke";
+    let facts = read_request(Wire::BedrockInvoke, &Method::POST, path, Some(body.as_bytes()));
+    assert_eq!((facts.understood, facts.effect), (true, Effect::Writes));
 }

@@ -26,6 +26,16 @@ fn an_error_behind_the_stop_word_is_only_noted() {
     }
 }
 
+/// No answer stood before it.
+#[test]
+fn an_error_beside_the_stop_word_counts() {
+    let body = "data: {\"type\":\"content-delta\",\"delta\":{\"message\":{\"content\":{\"text\":\"Aye.\"}}}}\n\n\
+         data: {\"type\":\"message-end\",\"delta\":{\"finish_reason\":\"COMPLETE\",\"error\":\"x\"}}\n\n";
+    let response = response("text/event-stream", body);
+    let (facts, _) = read(Wire::Cohere, &response, &TapOptions::default(), &[]);
+    assert_eq!(decide(200, &facts, &response.end).verdict, Verdict::ProviderError);
+}
+
 #[test]
 fn a_request_is_read() {
     let ask =
@@ -38,9 +48,11 @@ fn a_request_is_read() {
     assert_eq!(facts.model.as_deref(), Some("command"));
     assert_eq!((facts.stream, facts.tools, facts.cap), (Some(true), 1, Some(9)));
     assert_eq!((facts.prompt_chars, facts.understood, facts.effect), (9, true, Effect::ReadOnly));
-    for body in
-        [r#"{"tools":[{"type":"web"}]}"#, r#"{"message":"m","connectors":[{"id":"web-search"}]}"#]
-    {
+    for body in [
+        r#"{"tools":[{"type":"web"}]}"#,
+        r#"{"message":"m","connectors":[{"id":"web-search"}]}"#,
+        r#"{"message":"m","conversation_id":"c"}"#,
+    ] {
         assert_eq!(ask(body).effect, Effect::Writes, "{body}");
     }
     assert!(!ask(r#"{"model":1}"#).understood);

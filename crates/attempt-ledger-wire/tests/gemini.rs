@@ -482,7 +482,7 @@ mod requests {
     fn a_request_is_read_in_both_ways_of_writing_it() {
         let camel = r#"{"systemInstruction":{"parts":[{"text":"be"}]},
             "contents":[{"role":"user","parts":[{"text":"h\u00e9y"},{"inlineData":{"data":"aGk="}}]},
-            {"parts":{"text":"xy"}}],"cachedContent":"c","toolConfig":{},"safetySettings":[],
+            {"parts":{"text":"xy"}}],"toolConfig":{},"safetySettings":[],
             "tools":[{"functionDeclarations":[{"name":"f"},{"name":"g"}],"googleSearch":null},{}],
             "generationConfig":{"maxOutputTokens":64,"temperature":1}}"#;
         let snake = camel
@@ -544,5 +544,43 @@ mod requests {
         ] {
             assert_eq!(asked(ONCE, body), RequestFacts::default(), "{body}");
         }
+    }
+}
+
+/// A list of empty items takes many times its bytes once it is read.
+#[test]
+fn a_list_of_too_many_items_is_not_inspected() {
+    let items = |item: &str, count: usize| vec![item; count].join(",");
+    for count in [4096, 5000] {
+        let (parts, chunks) = (items("{}", count), items("{\"candidates\":[]}", count));
+        let document = format!("{{\"candidates\":[{{\"content\":{{\"parts\":[{parts}]}}}}]}}");
+        for (media, body) in [
+            ("application/json", document.clone()),
+            ("text/event-stream", format!("data: {document}\n\n")),
+            ("text/event-stream", format!("data: [{chunks}]\n\n")),
+        ] {
+            let response = response(media, body);
+            let (facts, _) = read(Wire::Gemini, &response, &TapOptions::default(), &[]);
+            let over = (count > 4096).then_some(attempt_ledger_core::Uninspected::Size);
+            assert_eq!((facts.fault, facts.uninspected), (None, over), "{count} in {media}");
+        }
+    }
+}
+
+/// What a cache holds is not seen, and may be tools that the server runs.
+#[test]
+fn tools_out_of_sight_may_write() {
+    let effect = |body: &str| {
+        let path = "/v1beta/models/g:generateContent";
+        let facts = read_request(Wire::Gemini, &http::Method::POST, path, Some(body.as_bytes()));
+        (facts.understood, facts.effect)
+    };
+    assert_eq!(effect("{\"contents\":[]}"), (true, Effect::ReadOnly));
+    for body in [
+        "{\"cachedContent\":\"cachedContents/c\"}",
+        "{\"request\":{\"cached_content\":\"c\"}}",
+        "{\"request\":{},\"tools\":[{\"googleSearch\":{}}]}",
+    ] {
+        assert_eq!(effect(body), (true, Effect::Writes), "{body}");
     }
 }

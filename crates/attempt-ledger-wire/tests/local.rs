@@ -271,6 +271,20 @@ mod ollama {
     }
 
     #[test]
+    fn a_generation_has_its_calls_beside_its_text() {
+        let record = r#"{"response":"","tool_calls":[{"function":{"name":"f","arguments":{}}}]}"#;
+        let end = r#"{"response":"","done":true,"done_reason":"stop"}"#;
+        let got = ollama(LINES, lines(&[record, end]));
+        assert_eq!((got.verdict, got.calls), (Verdict::Ok, vec!["f{}".to_owned()]));
+    }
+
+    #[test]
+    fn an_error_in_the_record_that_ends_counts() {
+        let record = r#"{"message":{"content":"x"},"done":true,"done_reason":"stop","error":"e"}"#;
+        assert_eq!(ollama(LINES, lines(&[record])).verdict, Verdict::ProviderError);
+    }
+
+    #[test]
     fn each_call_is_one() {
         let call = |call: &str| {
             format!(r#"{{"message":{{"content":"","tool_calls":[{call}]}},"done":false}}"#)
