@@ -1,9 +1,11 @@
 use attempt_ledger_core::{ErrorCause, InBandError, Label};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::{
     event::{Event, Kind},
     gather::Gather,
+    json,
 };
 
 pub(crate) mod aws;
@@ -26,10 +28,12 @@ impl ReportedError {
 
 /// An event that its framing calls an error, on any wire whose errors are JSON.
 pub(crate) fn event(event: &Event<'_>, gather: &mut Gather) {
-    let value = match serde_json::from_slice::<Value>(event.data) {
-        Ok(value) => value,
-        Err(_) if event.complete => Value::Null,
-        Err(_) => return,
+    let value = match json::tree::<Value>(event.data) {
+        Some(value) => value,
+        None if event.complete || serde_json::from_slice::<IgnoredAny>(event.data).is_ok() => {
+            Value::Null
+        }
+        None => return,
     };
     let reported = match (event.kind, value.get("error")) {
         (Kind::Exception, _) => aws::of_exception(event.name, &value),

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{Evidence, error::ReportedError, stop};
 
 /// Tool calls that one answer may hold before its body counts as unreadable.
-const MAX_CALLS: usize = 1024;
+pub(crate) const MAX_CALLS: usize = 1024;
 
 /// Collects what a decoder finds: facts for the verdict, hashes for the row.
 ///

@@ -143,10 +143,10 @@ pub(crate) enum Body<'a, P> {
 
 /// Items behind the first that a list may hold: one of empty items takes a hundred bytes of memory
 /// for each of its own.
-const MAX_ITEMS: usize = 4096;
+pub(crate) const MAX_ITEMS: usize = 4096;
 
 /// What the parser says of a list that holds more.
-const OVER: &str = "a list holds more items than are read";
+pub(crate) const OVER: &str = "a list holds more items than are read";
 
 /// Whether JSON was not parsed for a bound alone.
 pub(crate) fn is_over(error: &serde_json::Error) -> bool {
@@ -244,8 +244,8 @@ impl<'de> Deserialize<'de> for Index {
             fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
                 Ok(Index(u64::MAX))
             }
-            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
-                Ok(Index(u64::MAX))
+            fn visit_f64<E: de::Error>(self, index: f64) -> Result<Self::Value, E> {
+                Ok(Index(whole(index).unwrap_or(u64::MAX)))
             }
             fn visit_str<E: de::Error>(self, index: &str) -> Result<Self::Value, E> {
                 Ok(Index(index.parse().unwrap_or(u64::MAX)))
@@ -257,8 +257,12 @@ impl<'de> Deserialize<'de> for Index {
 
 /// A token count; a fraction or a number beyond u64 is none.
 pub(crate) fn count(value: &Value) -> Option<u64> {
-    let float = |n: f64| (n >= 0.0 && n.fract() == 0.0 && n < 2f64.powi(53)).then_some(n as u64);
-    value.as_u64().or_else(|| value.as_f64().and_then(float))
+    value.as_u64().or_else(|| value.as_f64().and_then(whole))
+}
+
+/// Some servers write each number as a float.
+fn whole(n: f64) -> Option<u64> {
+    (n >= 0.0 && n.fract() == 0.0 && n < 2f64.powi(53)).then_some(n as u64)
 }
 
 /// A string's text, or other JSON as it stands: a tool's arguments are a string of JSON as a rule,
@@ -267,9 +271,17 @@ pub(crate) fn string_or_json(raw: Option<&RawValue>) -> Cow<'_, str> {
     raw.map_or(Cow::Borrowed(""), |raw| string(raw).unwrap_or(Cow::Borrowed(raw.get())))
 }
 
-/// JSON that was skipped and is of use now.
+/// Bytes of JSON that are read into a tree, which takes ten times their memory and more.
+const MAX_TREE: usize = 1 << 20;
+
+/// JSON that was skipped and is of use now; null if it is too long to be what is looked for.
 pub(crate) fn value(raw: &RawValue) -> Value {
-    serde_json::from_str(raw.get()).unwrap_or_default()
+    tree(raw.get().as_bytes()).unwrap_or_default()
+}
+
+/// JSON as a tree; `None` if it is none, or too long for one.
+pub(crate) fn tree<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Option<T> {
+    (json.len() <= MAX_TREE).then(|| serde_json::from_slice(json).ok()).flatten()
 }
 
 /// Parses JSON, taking half a surrogate pair for a replacement character. `mended` holds the copy

@@ -598,3 +598,58 @@ mod plain {
         assert_eq!(read(Wire::Plain, &long, &small, &[1, 2, 3, 4, 5, 6]), whole);
     }
 }
+
+/// What Hugging Face's TGI sent before it had lists: the call itself under `tool_calls`.
+#[test]
+fn a_call_without_its_list_is_a_call() {
+    let body = concat!(
+        r#"data: {"choices":[{"index":0,"delta":{"tool_calls":{"index":0,"id":"","type":"function","#,
+        r#""function":{"name":"f","arguments":"{"}}},"finish_reason":null}]}"#,
+        "\n\n",
+        r#"data: {"choices":[{"index":0,"delta":{"tool_calls":{"index":0,"function":{"arguments":"#,
+        r#""}"}}},"finish_reason":"eos_token"}]}"#,
+        "\n\n",
+    );
+    let (facts, evidence) =
+        read(Wire::OpenAiChat, &response("text/event-stream", body), &TapOptions::default(), &[]);
+    assert_eq!((evidence.tool_calls, evidence.events), (1, Some(2)));
+    assert_eq!(decide(200, &facts, &BodyEnd::Complete).verdict, Verdict::Ok);
+    let none = r#"{"choices":[{"message":{"content":"","tool_calls":{}},"finish_reason":"stop"}]}"#;
+    let (facts, _) =
+        read(Wire::OpenAiChat, &response("application/json", none), &TapOptions::default(), &[]);
+    assert_eq!(decide(200, &facts, &BodyEnd::Complete).verdict, Verdict::Empty);
+}
+
+#[test]
+fn a_choice_numbered_by_a_float_is_that_choice() {
+    let body = r#"{"choices":[{"index":1.0,"message":{"content":"b"},"finish_reason":"length"},
+        {"index":0.0,"message":{"content":"a"},"finish_reason":"stop"}]}"#;
+    let (_, evidence) =
+        read(Wire::OpenAiChat, &response("application/json", body), &TapOptions::default(), &[]);
+    assert_eq!(evidence.finish_reason.expect("a word").as_str(), "stop");
+}
+
+/// Each of these is short as text and long as values in memory.
+#[test]
+fn a_document_of_very_many_values_is_bounded() {
+    let many = |unit: &str| format!("{}{{}}", unit.repeat(200_000));
+    for (body, want) in [
+        (
+            format!(r#"{{"choices":[{{"message":{{"tool_calls":[{}]}}}}]}}"#, many("{},")),
+            Verdict::Uninspected,
+        ),
+        (
+            format!(r#"{{"choices":[{{"message":{{"content":[{}]}}}}]}}"#, many("{},")),
+            Verdict::Uninspected,
+        ),
+        (format!(r#"{{"error":[{}]}}"#, many("[[],[]],")), Verdict::ProviderError),
+    ] {
+        let (facts, _) = read(
+            Wire::OpenAiChat,
+            &response("application/json", body),
+            &TapOptions::default(),
+            &[],
+        );
+        assert_eq!(decide(200, &facts, &BodyEnd::Complete).verdict, want);
+    }
+}

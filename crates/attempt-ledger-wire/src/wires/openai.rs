@@ -13,7 +13,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
-    gather::{CallKey, Gather, id_hash},
+    gather::{CallKey, Gather, MAX_CALLS, id_hash},
     json::{self, Index, Maybe, Obj, Text, Word},
     request::text_chars,
     wire::{self, Spec},
@@ -84,6 +84,7 @@ impl wire::Reader for Reader {
                     gather.error(reported);
                 }
             }
+            Err(error) if json::is_over(&error) => gather.unread(&error),
             Err(_) => match reported_in_list(body) {
                 Some(reported) => gather.error(reported),
                 // Of several prompts llama.cpp answers with a list.
@@ -102,9 +103,9 @@ fn full_parse(data: &[u8], complete: bool, gather: &mut Gather) -> bool {
     match json::parse::<Obj<Chunk<'_>>>(data, &mut None) {
         Ok(Obj(chunk)) if chunk.is_llamas_own() => return llama::record(data, complete, gather),
         Ok(Obj(chunk)) => stream_chunk(chunk, gather),
-        Err(_) => match reported_in_list(data) {
+        Err(error) => match reported_in_list(data) {
             Some(reported) => gather.reported(reported),
-            None if complete => gather.malformed(),
+            None if complete => gather.unread(&error),
             None => {}
         },
     }
@@ -116,7 +117,7 @@ fn reported_in_list(data: &[u8]) -> Option<ReportedError> {
     if !data.trim_ascii_start().starts_with(b"[") {
         return None;
     }
-    let list = serde_json::from_slice::<Vec<Value>>(data).ok()?;
+    let list = json::tree::<Vec<Value>>(data)?;
     let error = list.first()?.get("error").filter(|error| !error.is_null())?;
     Some(error::from_value(error))
 }
@@ -250,7 +251,7 @@ impl<'a> Chunk<'a> {
     }
 
     fn reported_error(&self) -> Option<ReportedError> {
-        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
+        let value = json::value;
         if let Some(error) = self.error {
             return Some(error::from_value(&value(error)).or_stated_beside(|| self.flat()));
         }
@@ -282,9 +283,7 @@ impl<'a> Chunk<'a> {
 
     /// An error whose fields are the chunk's own.
     fn flat(&self) -> ReportedError {
-        let field = |raw: Option<&RawValue>| {
-            raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()).unwrap_or_default()
-        };
+        let field = |raw: Option<&RawValue>| raw.map(json::value).unwrap_or_default();
         let word = |word: &Option<Word<'_>>| match word {
             Some(Word(Some(word))) => Value::from(&**word),
             _ => Value::Null,
@@ -463,6 +462,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Body<'a> {
                 let mut parts = Vec::new();
                 while let Some(part) = list.next_element()? {
                     parts.extend(part_of(part).map_err(de::Error::custom)?);
+                    if parts.len() > json::MAX_ITEMS {
+                        return Err(de::Error::custom(json::OVER));
+                    }
                 }
                 Ok(Body::Parts(parts))
             }
@@ -520,8 +522,8 @@ impl Part<'_> {
     }
 }
 
-/// The tool calls of a message; a chunk of a stream has one, which needs no list. What is no list of
-/// objects is skipped.
+/// The tool calls of a message; a chunk of a stream has one, which needs no list. Old servers of
+/// Hugging Face leave the list out and send the call itself. Anything else is skipped.
 #[derive(Default)]
 struct Calls<'a> {
     first: Option<Call<'a>>,
@@ -544,18 +546,23 @@ impl<'de: 'a, 'a> Deserialize<'de> for Calls<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut calls = Calls::default();
-                while let Some(Maybe(call)) = list.next_element()? {
+                while calls.rest.len() < MAX_CALLS {
+                    let Some(Maybe(call)) = list.next_element()? else { return Ok(calls) };
                     if calls.first.is_none() {
                         calls.first = call;
                     } else {
                         calls.rest.extend(call);
                     }
                 }
-                Ok(calls)
+                match list.next_element::<IgnoredAny>()? {
+                    Some(_) => Err(de::Error::custom(json::OVER)),
+                    None => Ok(calls),
+                }
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Calls::default())
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let call = Call::deserialize(MapAccessDeserializer::new(map))?;
+                let says_nothing = call.function.is_none() && call.custom.is_none();
+                Ok(Calls { first: (!says_nothing).then_some(call), ..Calls::default() })
             }
             fn visit_str<E: de::Error>(self, _: &str) -> Result<Self::Value, E> {
                 Ok(Calls::default())

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::{
     error::{self, ReportedError},
-    hints,
+    hints, json,
 };
 
 /// Objects within objects that are looked into.
@@ -14,14 +14,14 @@ const MAX_NESTED: u8 = 3;
 
 /// The error of a response object, or where it says nothing the one that `beside` states.
 pub(super) fn of_response(error: &RawValue, beside: &str) -> ReportedError {
-    let error = serde_json::from_str(error.get()).unwrap_or_default();
+    let error = json::value(error);
     let Value::Object(error) = error else { return flat_or_nested(beside) };
     read(error)
 }
 
 /// The error of an event, each field taken from the inner object where that has it.
-pub(super) fn flat_or_nested(json: &str) -> ReportedError {
-    let Ok(Value::Object(mut object)) = serde_json::from_str::<Value>(json) else {
+pub(super) fn flat_or_nested(event: &str) -> ReportedError {
+    let Some(Value::Object(mut object)) = json::tree::<Value>(event.as_bytes()) else {
         return ReportedError::default();
     };
     // What the event or the response is called is not what the error is.
