@@ -220,8 +220,13 @@ impl Gather {
 
     /// A choice of this index came. An index beyond what any API offers is not counted.
     pub(crate) fn choice(&mut self, index: u64) {
-        if let Some(bit) = u32::try_from(index).ok().and_then(|index| 1u128.checked_shl(index)) {
-            self.choices |= bit;
+        self.choices(u32::try_from(index).ok().and_then(|at| 1u128.checked_shl(at)).unwrap_or(0));
+    }
+
+    /// Choices came, those of the indexes whose bits are set.
+    pub(crate) fn choices(&mut self, bits: u128) {
+        if bits & !self.choices != 0 {
+            self.choices |= bits;
             self.facts.choices = self.choices.count_ones();
         }
     }

@@ -136,11 +136,7 @@ impl Reader {
     fn merge(&mut self, chunk: Chunk<'_>, gather: &mut Gather) {
         chunk.report_usage(gather);
         let candidates = chunk.candidates.unwrap_or_default();
-        for index in 0..128 {
-            if candidates.seen >> index & 1 == 1 {
-                gather.choice(index);
-            }
-        }
+        gather.choices(candidates.seen);
         if let Some(candidate) = candidates.first {
             let parts = candidate.content.and_then(|Obj(content)| content.parts);
             for Obj(part) in parts.into_iter().flat_map(Few::into_iter).flatten() {

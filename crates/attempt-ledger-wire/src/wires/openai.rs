@@ -142,11 +142,7 @@ fn stream_chunk(mut chunk: Chunk<'_>, gather: &mut Gather) {
 
 fn merge(chunk: &mut Chunk<'_>, streamed: bool, gather: &mut Gather) {
     let choices = chunk.choices.take().unwrap_or_default();
-    for index in 0..128 {
-        if choices.seen >> index & 1 == 1 {
-            gather.choice(index);
-        }
-    }
+    gather.choices(choices.seen);
     // A document whose only choice has another number is read all the same.
     let choice = choices.first.or(if streamed { None } else { choices.listed });
     if let Some(choice) = choice {
