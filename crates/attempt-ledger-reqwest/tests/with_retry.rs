@@ -5,8 +5,8 @@
 
 mod common;
 
-use attempt_ledger::{CallLayer, Cause, Ledger, Verdict};
-use attempt_ledger_mock::{Script, Step};
+use attempt_ledger::{CallLayer, Cause, Ledger, Remote, Verdict};
+use attempt_ledger_mock::{RefusedAddr, Script, Step};
 use attempt_ledger_reqwest::{CallMiddleware, LedgerMiddleware, client_builder};
 use common::*;
 use futures_util::{StreamExt, stream};
@@ -45,10 +45,16 @@ async fn same_with_and_without(name: &str, step: Step, recovers: bool, streamed:
         if recovers { script.then(Step::Good) } else { script.then_repeat_last() }
     };
     let (plain, seen_by) = (serve(script()).await, serve(script()).await);
-    let without = see(chat(&bare(&step).build(), &plain, streamed), &plain).await;
+    let mut without = see(chat(&bare(&step).build(), &plain, streamed), &plain).await;
     let ledger = Ledger::memory();
     let request = chat(&watched(&step, &ledger), &seen_by, streamed).with_extension(case("c"));
-    let with = see(request, &seen_by).await;
+    let mut with = see(request, &seen_by).await;
+    if step == Step::Refuse {
+        // Whether the reset comes while connecting or right after is up to the system, each time.
+        for seen in [&mut with, &mut without] {
+            seen.error.iter_mut().for_each(|error| error.is_connect = true);
+        }
+    }
     assert_eq!(with, without, "{what}");
 
     let rows = rows(&ledger);
@@ -73,6 +79,20 @@ async fn every_step_gives_the_caller_what_it_gives_without_the_ledger() {
         }
     }
     stream::iter(all).buffer_unordered(16).collect::<()>().await;
+}
+
+#[tokio::test]
+async fn a_refused_connection_stays_an_error_of_connecting() {
+    let refused = RefusedAddr::new().unwrap();
+    let ledger = Ledger::memory();
+    let url = format!("{}/chat/completions", refused.url());
+    let without = bare(&Step::Refuse).build().post(&url).send().await.unwrap_err();
+    let client = watched(&Step::Refuse, &ledger);
+    let with = client.post(&url).with_extension(case("c")).send().await.unwrap_err();
+    assert_eq!(failed(&with), failed(&without));
+    assert!(failed(&with).is_connect);
+    let remotes: Vec<_> = rows(&ledger).iter().map(|row| row.remote).collect();
+    assert_eq!(remotes, [Some(Remote::NotReached); 4]);
 }
 
 #[tokio::test]
