@@ -4,7 +4,7 @@ use attempt_ledger::{
     Attempt, CallLayer, Case, Effect, ErrorKind, Ledger, LedgerLayer, LedgerRetry, ScoreLayer,
     Verdict,
 };
-use attempt_ledger_core::Remote;
+use attempt_ledger_core::{ErrorCause, Remote};
 use attempt_ledger_tests::*;
 use http::Response;
 use tower::{Service, ServiceExt};
@@ -399,5 +399,71 @@ async fn the_server_s_word_on_another_try_is_obeyed() {
         let request = with_case(Case::new(slot("c")).effect(effect));
         service.oneshot(request).await.expect("the last one is handed up");
         assert_eq!(inner.calls(), made, "{status} {said:?} {effect}");
+    }
+}
+
+/// A throttle that a stream reports under status 200 is waited for as one by status is, as long as
+/// its server asks for in the error or in the head; but nobody writes twice for it.
+#[tokio::test(start_paused = true)]
+async fn a_throttle_in_the_first_event_is_waited_for_as_long_as_it_says() {
+    const ERROR: &str = concat!(
+        r#"data: {"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":["#,
+        r#"{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"7s"}]}}"#,
+        "\r\n\r\n",
+    );
+    const PLAIN: &str = "data: {\"error\":{\"code\":429,\"message\":\"m\",\"status\":\"RESOURCE_EXHAUSTED\"}}\r\n\r\n";
+    const ANSWER: &str = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"hello\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
+    let gemini = |effect: Option<Effect>| {
+        let case = Case::new(slot("c"));
+        let mut request = with_case(match effect {
+            Some(effect) => case.effect(effect),
+            None => case,
+        });
+        *request.uri_mut() = http::Uri::from_static(
+            "http://model.test/v1beta/models/m:streamGenerateContent?alt=sse",
+        );
+        *request.body_mut() = r#"{"contents":[{"parts":[{"text":"ping"}]}]}"#.into();
+        request
+    };
+    let said = |error: &'static str| sse(vec![error.into()]);
+    for (effect, throttled, asked, attempts, wait) in [
+        (None, said(ERROR), 7, 2, s(7)),
+        (Some(Effect::idempotent("k")), said(ERROR), 7, 2, s(7)),
+        (Some(Effect::Writes), said(ERROR), 7, 1, s(0)),
+        (None, said(PLAIN).header("retry-after", "9"), 9, 2, s(9)),
+        // The header is the whole response's, and is asked first.
+        (None, said(ERROR).header("retry-after", "9"), 9, 2, s(9)),
+        (Some(Effect::Writes), said(PLAIN).header("retry-after", "9"), 9, 1, s(0)),
+        // More than is waited for.
+        (None, said(PLAIN).header("retry-after", "61"), 61, 1, s(0)),
+    ] {
+        let ledger = Ledger::memory();
+        let inner = Frames::new([throttled, sse(vec![ANSWER.into()])]);
+        let layer = LedgerLayer::new(ledger.clone());
+        let retry = LedgerRetry::new();
+        let service = stack(CallLayer::new(), retry, ScoreLayer::none(), layer, inner.clone());
+        let begun = tokio::time::Instant::now();
+        let response = service.oneshot(gemini(effect)).await.expect("a response");
+        let said = format!("{effect:?} {asked}");
+        // Each head takes 10 ms, and nothing else takes time.
+        assert_eq!(begun.elapsed(), wait + ms(10) * attempts, "{said}");
+        let rows = rows(&ledger, "c");
+        let row = &rows[0];
+        assert_eq!(
+            (row.status, row.verdict, row.detail.cause, row.retry_after_ms),
+            (
+                Some(200),
+                Some(Verdict::ProviderError),
+                Some(ErrorCause::Throttled),
+                Some(asked * 1_000)
+            ),
+            "{said}"
+        );
+        assert_eq!((rows.len(), inner.calls()), (attempts as usize, attempts as usize), "{said}");
+        let retry_after = Attempt::of(&response).and_then(Attempt::retry_after);
+        let body = text(response.into_body()).await.expect("a body");
+        // The last one is handed up as it came.
+        let last = if attempts == 2 { (None, true) } else { (Some(s(asked)), false) };
+        assert_eq!((retry_after, body == ANSWER), last, "{said}");
     }
 }

@@ -139,8 +139,13 @@ pub(crate) mod frames {
 
     /// A head with status 200 and the media type of JSON.
     pub(crate) fn head(stream: u32) -> Vec<u8> {
-        let mut block = vec![0x88, 0x0f, 0x10, 16];
-        block.extend(b"application/json");
+        head_of(stream, "application/json")
+    }
+
+    /// A head with status 200 and this media type.
+    pub(crate) fn head_of(stream: u32, media: &str) -> Vec<u8> {
+        let mut block = vec![0x88, 0x0f, 0x10, u8::try_from(media.len()).expect("short")];
+        block.extend(media.as_bytes());
         frame(1, END_HEADERS, stream, &block)
     }
 
