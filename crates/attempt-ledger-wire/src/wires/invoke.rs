@@ -84,6 +84,11 @@ impl wire::Reader for Reader {
             }
             return true;
         }
+        // Of no shape, but relays say so in the events that they make of frames.
+        if event.is_done() {
+            gather.done();
+            return false;
+        }
         // The name of the frame says nothing of the event in it.
         let name = if event.name == "chunk" { "" } else { event.name };
         let event = Event { name, ..*event };
