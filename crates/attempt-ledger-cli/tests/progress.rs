@@ -5,6 +5,7 @@ mod common;
 
 use std::{io::Read as _, os::fd::OwnedFd};
 
+use attempt_ledger_mock::{MockServer, Script, Step};
 use common::{Ran, Room, cli, command, finish, run_args, server};
 use serde_json::{Value, json};
 
@@ -57,6 +58,27 @@ async fn the_numbers_on_the_way_are_the_reports_in_the_end() {
         let outcome = if time == 1 { "ok at ordinal 1, frozen at 0" } else { "skipped" };
         assert!(ended["outcome"].as_str().is_some_and(|o| o.starts_with(outcome)), "{ended}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_stop_words_are_told_on_the_way_as_in_the_report() {
+    let room = Room::new();
+    let (cases, dir) = (room.write("cases.jsonl", CASES), room.arg("ledger"));
+    let script = Script::by_case([("<wrong>", Script::new([Step::Good.finish("halted")]))]);
+    let script = script.otherwise(Script::new([Step::Good]));
+    let server = MockServer::start(script).await.expect("a port");
+    let url = server.url();
+    let args = run_args(&cases, &url, &dir, &["--grader", "exact", "--progress", "json"]);
+    let words = json!([{"word": "halted", "wire": "openai-chat", "attempts": 1}]);
+    let ran = cli(&args).await.exits(0);
+    let told = lines(&ran);
+    assert_eq!(told[0].get("unknown_stop_words"), None);
+    assert_eq!(told[told.len() - 1]["unknown_stop_words"], words);
+    let report = cli(&["report", &dir, "--json"]).await.exits(0).json().remove(0);
+    assert_eq!(report["unknown_stop_words"], words);
+    // What is done is not counted again.
+    let again = lines(&cli(&args).await.exits(0));
+    assert!(again.iter().all(|line| line["unknown_stop_words"] == words));
 }
 
 #[tokio::test(flavor = "multi_thread")]

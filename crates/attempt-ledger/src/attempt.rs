@@ -4,7 +4,9 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{AttemptId, Closed, Detail, Effect, Ordinal, Remote, Slot, Verdict};
+use attempt_ledger_core::{
+    AttemptId, Closed, Detail, Effect, Label, Ordinal, Remote, Slot, Verdict,
+};
 
 use tokio::time::Instant;
 
@@ -48,6 +50,7 @@ pub(crate) struct Outcome {
     pub(crate) detail: Detail,
     pub(crate) status: Option<u16>,
     pub(crate) retry_after: Option<Duration>,
+    pub(crate) unknown_stop: Option<Label>,
 }
 
 /// What is known of an attempt at this moment.
@@ -144,6 +147,11 @@ impl Attempt {
         lock(&self.inner.state).outcome().and_then(|o| o.retry_after)
     }
 
+    /// The stop word of its answer, where that is no known one, so that the content alone decided.
+    pub fn unknown_stop(&self) -> Option<Label> {
+        lock(&self.inner.state).outcome().and_then(|o| o.unknown_stop.clone())
+    }
+
     /// Its grade: the score of ordinal one, a diagnostic of a later ordinal.
     pub fn grade(&self) -> Option<f64> {
         lock(&self.inner.state).grade
@@ -167,6 +175,11 @@ impl Attempt {
             detail: closed.detail.clone(),
             status: closed.status,
             retry_after: closed.retry_after_ms.map(Duration::from_millis),
+            unknown_stop: closed
+                .finish_reason
+                .as_ref()
+                .filter(|_| closed.detail.unknown_stop)
+                .cloned(),
         };
         if let (Some(call), Some(sent)) = (&self.call, sent) {
             call.attempt_ended(sent, &outcome);

@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal as _;
 
-use attempt_ledger::{AttemptState, AttemptSummary};
+use attempt_ledger::{AttemptState, AttemptSummary, Wire};
 use attempt_ledger_core::{Escaped, RunId, Slot};
 use attempt_ledger_report::Running;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -95,6 +95,9 @@ impl Progress {
                 && let Some(ordinal) = attempt.ordinal
             {
                 self.running.ended(slot, ordinal, verdict, grade);
+                if let Some(word) = &attempt.unknown_stop {
+                    self.running.unknown_stop(slot, word, &Wire::OpenAiChat.label());
+                }
             }
         }
         let Progress { running, ended, all, .. } = self;

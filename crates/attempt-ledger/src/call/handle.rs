@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use attempt_ledger_core::{AttemptId, CallId, Cause, Ordinal, Remote, Slot, Verdict};
+use attempt_ledger_core::{AttemptId, CallId, Cause, Label, Ordinal, Remote, Slot, Verdict};
 use http::HeaderMap;
 use tokio::time::Instant;
 
@@ -100,7 +100,7 @@ impl fmt::Display for Cap {
 }
 
 /// One attempt of a call's summary.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSummary {
     /// The attempt.
     pub attempt: AttemptId,
@@ -108,6 +108,8 @@ pub struct AttemptSummary {
     pub ordinal: Option<Ordinal>,
     /// What is known of it.
     pub state: AttemptState,
+    /// The stop word of its answer, where that is no known one.
+    pub unknown_stop: Option<Label>,
 }
 
 /// Whether a call lets another attempt open.
@@ -188,6 +190,7 @@ impl Call {
                 attempt: attempt.id(),
                 ordinal: attempt.ordinal(),
                 state: attempt.state(),
+                unknown_stop: attempt.unknown_stop(),
             }
         };
         all.into_iter().map(summary).collect()
