@@ -22,9 +22,11 @@ use crate::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, whatever the verdicts and the numbers are
-  1  the demo found something else than expected, a kept answer could not be graded, a run left
-     calls unsent since its server throttles, or a run or grading was stopped before its end
-  2  an argument or an input is wrong and nothing was sent, or the output could not be written
+  1  the demo found something else than expected, a kept answer could not be
+     graded, a run left calls unsent since its server throttles, or a run or
+     grading was stopped before its end
+  2  an argument or an input is wrong and nothing was sent, or the output could
+     not be written
   3  the ledger could not be opened, read or written";
 
 const PROGRESS: &str = "\
@@ -49,6 +51,8 @@ ended; in the end they are those of the report.";
     name = "attempt-ledger",
     version,
     after_help = EXIT_CODES,
+    // Piped, too, where no terminal tells how wide it is.
+    max_term_width = 80,
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -382,7 +386,8 @@ pub(crate) struct Grade {
 
 Examples:
   attempt-ledger rerun ./notebook --cases cases.jsonl
-  attempt-ledger rerun ./notebook --run nightly-7 --cases cases.jsonl --params '{\"temperature\":0}'")]
+  attempt-ledger rerun ./notebook --run nightly-7 --cases cases.jsonl \\
+    --params '{\"temperature\":0}'")]
 pub(crate) struct Rerun {
     /// The directory of the ledger.
     #[arg(value_name = "DIR")]
@@ -467,7 +472,8 @@ pub(crate) struct Log {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  attempt-ledger note ./notebook 0123456789abcdef0123456789abcdef 'the server was being restarted'
+  attempt-ledger note ./notebook 0123456789abcdef0123456789abcdef \\
+    'the server was being restarted'
   attempt-ledger note ./notebook 17 'the answer is right, the grader is not'
   attempt-ledger note ./notebook 'case-7#1' 'cut by the proxy' --run nightly-7")]
 pub(crate) struct Note {
@@ -519,9 +525,11 @@ fn wires() -> PossibleValuesParser {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  attempt-ledger completions bash > ~/.local/share/bash-completion/completions/attempt-ledger
+  attempt-ledger completions bash \\
+    > ~/.local/share/bash-completion/completions/attempt-ledger
   attempt-ledger completions zsh > ~/.zfunc/_attempt-ledger
-  attempt-ledger completions fish > ~/.config/fish/completions/attempt-ledger.fish")]
+  attempt-ledger completions fish \\
+    > ~/.config/fish/completions/attempt-ledger.fish")]
 pub(crate) struct Completions {
     /// The shell.
     #[arg(value_enum, value_name = "SHELL")]

@@ -236,3 +236,25 @@ async fn a_ledger_that_is_full_stops_the_run() {
     assert_eq!(report["quality"]["planned"], 200);
     assert_eq!(report["availability"]["first"]["n"], 200);
 }
+
+#[tokio::test]
+async fn help_is_no_wider_than_eighty_columns() {
+    let help = cli(&["--help"]).await.exits(0).out;
+    let commands = help.split("Commands:").nth(1).expect("a list").lines().skip(1);
+    let commands = commands.take_while(|line| !line.is_empty());
+    let names: Vec<_> = commands
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.contains(&"classify") && names.contains(&"man"), "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        for how in ["--help", "-h"] {
+            let help = cli(&[name, how]).await.exits(0).out;
+            // clap breaks all but this line.
+            let mut lines = help.lines().filter(|line| !line.starts_with("Usage: "));
+            let wide = lines.find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{name} {how}");
+        }
+    }
+    assert_eq!(help.lines().find(|line| line.chars().count() > 80), None);
+}
