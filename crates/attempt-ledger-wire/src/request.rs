@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::Wire;
+use crate::{Wire, json::Obj};
 
 /// Bytes of a model's name that are kept.
 const MAX_MODEL: usize = 256;
@@ -95,6 +95,48 @@ macro_rules! sums {
 }
 
 pub(crate) use sums;
+
+sums! { Tools Messages }
+
+/// Tools that are offered, where each has a `type`.
+#[derive(Default)]
+pub(crate) struct Tools {
+    pub(crate) count: usize,
+    /// Those of other types than `function` and `custom`, which the server itself may run.
+    pub(crate) remote: usize,
+}
+
+impl<'de> Sum<'de> for Tools {
+    type Item = Obj<Tool<'de>>;
+    fn add(&mut self, Obj(tool): Self::Item) {
+        self.count += 1;
+        let local = matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""));
+        self.remote += usize::from(!local);
+    }
+}
+
+/// Code points of the texts of messages, or of other items that have a `content`.
+#[derive(Default)]
+pub(crate) struct Messages(pub(crate) u64);
+
+impl<'de> Sum<'de> for Messages {
+    type Item = Obj<Message<'de>>;
+    fn add(&mut self, Obj(message): Self::Item) {
+        self.0 += message.content.map_or(0, |content| text_chars(content, 0));
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Tool<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Message<'a> {
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+}
 
 /// A model's name, as rows hold it.
 pub(crate) fn bounded(model: &str) -> Arc<str> {

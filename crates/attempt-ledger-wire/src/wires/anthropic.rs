@@ -11,7 +11,7 @@ use crate::{
     error::{self, ReportedError},
     event::{Event, Kind},
     gather::Gather,
-    json::{self, Index, Maybe, Obj, Word},
+    json::{self, Index, Maybe, Obj, Word, value},
     surrogate,
     wire::{self, Spec},
 };
@@ -344,10 +344,6 @@ fn report_usage(usage: Option<&RawValue>, gather: &mut Gather) {
     let Some(usage) = usage.map(value) else { return };
     let count = |name| usage.get(name).and_then(json::count);
     gather.usage(count("input_tokens"), count("output_tokens"));
-}
-
-fn value(raw: &RawValue) -> Value {
-    serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
 fn word<'w>(word: &'w Option<Word<'_>>) -> &'w str {

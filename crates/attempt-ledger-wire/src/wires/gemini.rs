@@ -230,14 +230,13 @@ impl<'a> Chunk<'a> {
     }
 
     fn reported_error(&self) -> Option<ReportedError> {
-        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
         if let Some(error) = self.error {
-            return Some(error::from_value(&value(error)));
+            return Some(error::from_value(&json::value(error)));
         }
         // An error whose fields are the object's own.
         let (code, _) = self.code.zip(self.message).filter(|_| self.candidates.is_none())?;
-        let status = self.status.map(value);
-        Some(error::from_value(&json!({"code": value(code), "status": status})))
+        let status = self.status.map(json::value);
+        Some(error::from_value(&json!({"code": json::value(code), "status": status})))
     }
 
     fn report_usage(&self, gather: &mut Gather) {

@@ -130,8 +130,7 @@ impl Record<'_> {
 
     fn read(self, streamed: bool, gather: &mut Gather) {
         if let Some(error) = self.error {
-            let error = serde_json::from_str::<Value>(error.get()).unwrap_or_default();
-            let reported = error::from_value(&error);
+            let reported = error::from_value(&json::value(error));
             return if streamed { gather.reported(reported) } else { gather.error(reported) };
         }
         gather.choice(self.index());
@@ -144,9 +143,7 @@ impl Record<'_> {
     }
 
     fn merge(self, gather: &mut Gather) {
-        let count = |raw: Option<&RawValue>| {
-            json::count(&serde_json::from_str::<Value>(raw?.get()).unwrap_or_default())
-        };
+        let count = |raw: Option<&RawValue>| json::count(&json::value(raw?));
         gather.usage(count(self.tokens_evaluated), count(self.tokens_predicted));
         if let Some(Text(text)) = &self.content {
             gather.text(text);

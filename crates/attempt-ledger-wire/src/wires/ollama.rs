@@ -13,12 +13,9 @@ use crate::{
     event::{Event, Kind},
     gather::{CallKey, Gather, id_hash},
     json::{self, Few, Obj, Text, Word},
-    request::{Asked, RequestFacts, bounded, text_chars},
+    request::{Asked, Messages, RequestFacts, Tools, bounded, text_chars},
     wire::{self, Spec},
-    wires::openai::{
-        Function,
-        request::{Messages, Tools},
-    },
+    wires::openai::Function,
 };
 
 pub(crate) const OLLAMA: Spec = Spec {
@@ -138,10 +135,10 @@ impl Record<'_> {
     }
 
     fn reported_error(&self, json: &[u8]) -> Option<ReportedError> {
-        let value = |json: &[u8]| serde_json::from_slice::<Value>(json).unwrap_or_default();
-        let error = value(self.error?.get().as_bytes());
+        let error = json::value(self.error?);
+        let beside = || error::from_value(&json::tree(json).unwrap_or_default());
         // A plain string as a rule; a gateway may put a status beside it.
-        Some(error::from_value(&error).or_stated_beside(|| error::from_value(&value(json))))
+        Some(error::from_value(&error).or_stated_beside(beside))
     }
 
     fn merge(self, gather: &mut Gather) {
@@ -156,9 +153,7 @@ impl Record<'_> {
         for Obj(call) in calls.into_iter().flat_map(Few::into_iter) {
             call.merge(gather);
         }
-        let count = |raw: Option<&RawValue>| {
-            json::count(&serde_json::from_str::<Value>(raw?.get()).unwrap_or_default())
-        };
+        let count = |raw: Option<&RawValue>| json::count(&json::value(raw?));
         gather.usage(count(self.prompt_eval_count), count(self.eval_count));
         match self.done_reason {
             Some(Text(word)) => gather.stop_word(&word),

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     json::{Obj, Text},
-    request::{Asked, RequestFacts, Sum, bounded, sums, text_chars},
+    request::{Asked, RequestFacts, Sum, Tools, bounded, sums, text_chars},
 };
 
 pub(crate) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
@@ -58,29 +58,7 @@ struct Request<'a> {
     conversation_id: Option<&'a RawValue>,
 }
 
-sums! { Tools Texts Documents }
-
-#[derive(Default)]
-struct Tools {
-    count: usize,
-    /// Those that are no functions of the caller's.
-    remote: usize,
-}
-
-impl<'de> Sum<'de> for Tools {
-    type Item = Obj<Tool<'de>>;
-    fn add(&mut self, Obj(tool): Self::Item) {
-        self.count += 1;
-        let local = tool.kind.is_some_and(|kind| kind.get() == "\"function\"");
-        self.remote += usize::from(!local);
-    }
-}
-
-#[derive(Deserialize)]
-struct Tool<'a> {
-    #[serde(borrow, default, rename = "type")]
-    kind: Option<&'a RawValue>,
-}
+sums! { Texts Documents }
 
 /// Code points of the messages' texts.
 #[derive(Default)]

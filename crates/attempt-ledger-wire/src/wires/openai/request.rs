@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     json::{Obj, Text},
-    request::{Asked, RequestFacts, Sum, bounded, sums, text_chars},
+    request::{Asked, Messages, RequestFacts, Sum, Tools, bounded, sums, text_chars},
 };
 
 pub(crate) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
@@ -59,23 +59,7 @@ struct OpenAiRequest<'a> {
     prompt: Option<&'a RawValue>,
 }
 
-sums! { Tools Functions Messages }
-
-#[derive(Default)]
-pub(crate) struct Tools {
-    pub(crate) count: usize,
-    /// Those that the server itself runs.
-    pub(crate) remote: usize,
-}
-
-impl<'de> Sum<'de> for Tools {
-    type Item = Obj<Tool<'de>>;
-    fn add(&mut self, Obj(tool): Self::Item) {
-        self.count += 1;
-        let local = matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""));
-        self.remote += usize::from(!local);
-    }
-}
+sums! { Functions }
 
 #[derive(Default)]
 struct Functions(usize);
@@ -85,27 +69,4 @@ impl<'de> Sum<'de> for Functions {
     fn add(&mut self, _: Self::Item) {
         self.0 += 1;
     }
-}
-
-/// Code points of the messages' texts.
-#[derive(Default)]
-pub(crate) struct Messages(pub(crate) u64);
-
-impl<'de> Sum<'de> for Messages {
-    type Item = Obj<Message<'de>>;
-    fn add(&mut self, Obj(message): Self::Item) {
-        self.0 += message.content.map_or(0, |content| text_chars(content, 0));
-    }
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Tool<'a> {
-    #[serde(borrow, default, rename = "type")]
-    kind: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Message<'a> {
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     json::{Obj, Text},
-    request::{Asked, RequestFacts, Sum, bounded, sums, text_chars},
+    request::{Asked, Messages, RequestFacts, Tools, bounded, text_chars},
 };
 
 pub(super) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
@@ -21,7 +21,7 @@ pub(super) fn read(asked: &Asked<'_>) -> Option<RequestFacts> {
         && request.prompt.is_none();
     let input = match request.input {
         Some(items) if items.get().starts_with('[') => {
-            serde_json::from_str::<Items>(items.get()).ok()?.0
+            serde_json::from_str::<Messages>(items.get()).ok()?.0
         }
         Some(input) => text_chars(input, 0),
         None => 0,
@@ -61,45 +61,4 @@ struct Request<'a> {
     instructions: Option<&'a RawValue>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
-}
-
-sums! { Tools Items }
-
-#[derive(Default)]
-struct Tools {
-    count: usize,
-    /// Those that are not the caller's own functions.
-    remote: usize,
-}
-
-impl<'de> Sum<'de> for Tools {
-    type Item = Obj<Tool<'de>>;
-    fn add(&mut self, Obj(tool): Self::Item) {
-        self.count += 1;
-        let local = matches!(tool.kind.map(RawValue::get), Some("\"function\"" | "\"custom\""));
-        self.remote += usize::from(!local);
-    }
-}
-
-#[derive(Deserialize)]
-struct Tool<'a> {
-    #[serde(borrow, default, rename = "type")]
-    kind: Option<&'a RawValue>,
-}
-
-/// Code points of the items' texts.
-#[derive(Default)]
-struct Items(u64);
-
-impl<'de> Sum<'de> for Items {
-    type Item = Obj<Item<'de>>;
-    fn add(&mut self, Obj(item): Self::Item) {
-        self.0 += item.content.map_or(0, |content| text_chars(content, 0));
-    }
-}
-
-#[derive(Deserialize)]
-struct Item<'a> {
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
 }
